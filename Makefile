@@ -1,4 +1,4 @@
-# Everything a newcomer needs: `make demo`, `make test`. Needs Python 3.11+, a C++ compiler and make.
+# Start with `make demo` and `make test`. Requires Python 3.11+, a C++ compiler and make.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,30 +10,30 @@ NATIVE := CMakeLists.txt $(wildcard native/*.* native/simd/*)
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
 
-# One environment for all targets, made again only when what it is made from changes.
+# One environment for all targets, updated only if its prerequisites change.
 $(VENV)/installed: pyproject.toml $(NATIVE)
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bitclass needs Python 3.11 or newer, found " + sys.version.split()[0] + "; try: make PYTHON=python3.11 ...")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bitclass requires Python 3.11 or newer, found " + sys.version.split()[0] + "; try: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[frames,hdf5,images,plots,dask,serve]" --group test --group lint
 	@touch $@
 
-setup: $(VENV)/installed  ## make the environment in .venv
+setup: $(VENV)/installed  ## create the environment in .venv
 
-demo: setup  ## read 2,200 characters in unseen typefaces, compared with linear models (1 to 2 minutes)
+demo: setup  ## recognise 2,200 characters in unseen typefaces, compared with linear models (1 to 2 minutes)
 	$(BIN)/bitclass demo
 
-test: setup lint  ## lint, types and all tests
+test: setup lint  ## lint, type checks and all tests
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-test-faults: setup  ## workers, clients and schedulers of a cluster killed in each phase (minutes)
+test-faults: setup  ## tests that kill workers, clients and schedulers of a cluster (minutes)
 	$(BIN)/python -m pytest -n 0 -m faults tests/cluster
 
 $(VENV)/test-images: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group test-images
 	@touch $@
 
-test-images: $(VENV)/test-images  ## networks compared with torch, which is installed for it (0.5 GB)
+test-images: $(VENV)/test-images  ## compare networks with torch, which is installed for this (0.5 GB)
 	BITCLASS_TEST_IMAGES=1 $(BIN)/python -m pytest tests/images/test_reference_networks.py
 
 $(VENV)/docs: $(VENV)/installed
@@ -41,22 +41,22 @@ $(VENV)/docs: $(VENV)/installed
 	@touch $@
 
 .PHONY: docs
-docs: $(VENV)/docs  ## the documentation site, into build/docs; a warning is an error
+docs: $(VENV)/docs  ## build the documentation in build/docs; warnings are errors
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/docs
 	@echo "open build/docs/index.html"
 
-test-torch: $(VENV)/test-images  ## arrays of torch, on CUDA where there is one
+test-torch: $(VENV)/test-images  ## tests with torch tensors, on CUDA if available
 	$(BIN)/python -m pytest -n auto tests/test_array_api.py
 
-browser:  ## onnxruntime-web for the test of examples/browser; it and other tests of pages need Chromium
+browser:  ## install onnxruntime-web for the test of examples/browser; page tests also require Chromium
 	npm install --silent --no-audit --no-fund --prefix build/browser onnxruntime-web
 
-lint: setup  ## format, style and types
+lint: setup  ## check format, style and types
 	$(BIN)/ruff format --check .
-	$(BIN)/ruff check --no-cache .  # the cache does not notice a module that became our own
+	$(BIN)/ruff check --no-cache .  # the cache misses changes of first-party modules
 	$(BIN)/mypy
 
-format: setup  ## rewrite the code in the house style
+format: setup  ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -64,22 +64,22 @@ $(VENV)/bench: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
 	@touch $@
 
-bench: $(VENV)/bench  ## times compared with the peers, as ratios (about 10 minutes)
+bench: $(VENV)/bench  ## speed relative to other libraries (about 10 minutes)
 	$(BIN)/python benchmarks/speed.py
 
-accuracy: setup  ## accuracy on the real datasets, compared with linear models (about 1 hour; may be interrupted)
+accuracy: setup  ## accuracy on real datasets, compared with linear models (about 1 hour; resumable)
 	$(BIN)/python benchmarks/accuracy.py
 
-reproduce: setup  ## the paper's tables and figures (about three hours; may be interrupted)
+reproduce: setup  ## the paper's tables and figures (about 3 hours; resumable)
 	$(BIN)/python -m reproduction run --data $(or $(BITCLASS_DATA),../shared/data) --seeds 2 --time-limit 300 --out benchmarks/results/reproduction
 
-reproduce-quick: setup  ## the same on small data, into build/reproduction (about 2 minutes)
+reproduce-quick: setup  ## the same on small data, in build/reproduction (about 2 minutes)
 	$(BIN)/python -m reproduction run --quick --out build/reproduction
 
-out-of-core: setup  ## train on a file of 12 GB, made and deleted (about 15 minutes)
+out-of-core: setup  ## train on a temporary file of 12 GB (about 15 minutes)
 	$(BIN)/python benchmarks/out_of_core.py
 
-cost: setup  ## time and memory at 1,000 to 1,000,000 classes (about 10 minutes; may be interrupted)
+cost: setup  ## time and memory with 1,000 to 1,000,000 classes (about 10 minutes; resumable)
 	$(BIN)/python benchmarks/cost.py
 
 search: $(VENV)/bench  ## search among 1,000,000 class codes, compared with faiss (about 15 minutes)
@@ -101,7 +101,7 @@ $(VENV)/characters: $(VENV)/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group characters
 	@touch $@
 
-characters: $(VENV)/characters  ## Han characters, 1,000 to 76,295 classes, compared with the peers (hours; may be interrupted)
+characters: $(VENV)/characters  ## Han characters, 1,000 to 76,295 classes, compared with other libraries (hours; resumable)
 	$(BIN)/python benchmarks/characters.py
 
 cluster: setup  ## a Dask cluster of 2 processes: overhead, traffic, worker kills (about 5 minutes)
@@ -119,16 +119,16 @@ sanitize: setup  ## kernel tests under the address, undefined-behaviour and thre
 neon:  ## kernel tests for 64-bit ARM, under emulation
 	native/tests/run_neon.sh
 
-wheel:  ## source distribution and repaired wheels in dist/, each tried in an empty environment
+wheel:  ## build and test the source distribution and wheels, in dist/
 	packaging/build_wheels.sh dist
 
-image-root:  ## the file system of the Docker image in build/image, tried in a chroot (after make wheel; as root)
+image-root:  ## build the file system of the Docker image in build/image and test it (after make wheel; as root)
 	rm -rf build/image
 	packaging/make_image_root.sh build/image $(or $(IMAGE_PYTHON),python3.12) dist
 	packaging/try_image_root.sh build/image
 
-onnx-agreement: setup  ## predictions of onnxruntime compared with ours on the real datasets
+onnx-agreement: setup  ## compare predictions of onnxruntime with ours on real datasets
 	$(BIN)/python benchmarks/onnx_agreement.py
 
-clean:  ## remove the environment and what was built
+clean:  ## remove the environment and build files
 	rm -rf $(VENV) build

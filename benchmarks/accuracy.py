@@ -1,8 +1,8 @@
-"""Accuracy on the real datasets: one sweep, one row per fit, in `results/accuracy.csv`.
+"""Accuracy on the real datasets: one sweep, with one row per fit in `results/accuracy.csv`.
 
-A fit that is in the file already is not run again, so that a sweep can be interrupted; delete the
-file after a change of the library. `results/accuracy.md` has the means over seeds. Settings are
-compared on a held-out fifth of the training rows with `--split held-out`.
+Fits that are already in the file are not repeated, so that a sweep can be interrupted; delete the
+file after changes to the library. `results/accuracy.md` has the means over seeds. With
+`--split held-out`, settings are compared on a held-out fifth of the training rows.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from bitclass import BinaryCodeClassifier
 from bitclass.cli.evaluate import calibration_gaps
 from harness import DATA, NAMES, RESULTS, Rows, load, present, seconds_of, sweep, write_page
 
-#: What is compared, by name.
+#: The methods to compare.
 METHODS: dict[str, Callable[..., BinaryCodeClassifier]] = {
     "default": BinaryCodeClassifier,
     "refine=False": partial(BinaryCodeClassifier, refine=False),
     "paper, hinge": partial(BinaryCodeClassifier.paper, loss="hinge"),
     "paper, exponential": partial(BinaryCodeClassifier.paper, loss="exponential"),
 }
-#: Test accuracy of LinearSVC at the C that is best on the test rows, and of a linear softmax.
+#: Test accuracy of LinearSVC with the C that is best on the test rows, and of a linear softmax.
 LINEAR = {
     "letter16": "78.3 / -",
     "caltech101_cnn1280": "94.6 / 94.3",
@@ -41,16 +41,15 @@ LINEAR = {
 }
 VALUES = ("accuracy", "nearest", "rescore", "top5", "calibration_error", "fit_seconds", "epochs")
 NOTE = (
-    "Test accuracy in %, mean of the seeds (± standard deviation), and in brackets that of the "
-    "nearest class of the same model, without rescoring; parameters that are not named have "
-    "their defaults. LinearSVC, with the C that is best on the test rows, and a linear softmax "
-    "for comparison. The last column is the largest expected calibration error of the row. "
-    "Made by `make accuracy`."
+    "Test accuracy in %, mean over seeds ± standard deviation; in brackets, the accuracy of the "
+    "same models without rescoring. Parameters that are not mentioned have their defaults. C of "
+    "LinearSVC is tuned on the test rows. ECE is the largest expected calibration error in the "
+    "row. Measured by `make accuracy`."
 )
 
 
 def held_out(rows: Rows, seed: int) -> Rows:
-    """A fifth of the training rows in place of the test rows, the same share of each class."""
+    """A stratified fifth of the training rows instead of the test rows."""
     X, X_test, y, y_test = train_test_split(
         rows.X, rows.y, test_size=0.2, stratify=rows.y, random_state=seed
     )
@@ -58,7 +57,7 @@ def held_out(rows: Rows, seed: int) -> Rows:
 
 
 def fit_and_measure(rows: Rows, classifier: BinaryCodeClassifier) -> dict[str, Any]:
-    """Fit on the training rows and measure on the others."""
+    """Fit on the training rows and measure on the test rows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         seconds = seconds_of(lambda: classifier.fit(rows.X, rows.y))

@@ -1,10 +1,10 @@
 """Han characters of two unseen typefaces, 1,000 to 76,295 classes: `make characters`.
 
-The characters are drawn from Debian's fonts (`fonts.py`, cached). Every method runs in a process of
-its own, with one number of threads. Times of training and of batches are CPU time of all threads,
-which depends less on what else runs; one row at a time is wall time. What is in
-`results/characters.csv` is not run again, so that a run can be interrupted; delete the file, or
-lines of it, after a change of the library. Tables are in `results/characters.md`, the chart is
+The characters are drawn from Debian's fonts (`fonts.py`, cached). Every method runs in a separate
+process, all with the same number of threads. Times of training and of batches are CPU time of all
+threads, which depends less on the load of the machine; one row at a time is wall time. Results in
+`results/characters.csv` are not measured again, so that a run can be interrupted; delete the file,
+or some of its lines, after changes to the library. Writes `results/characters.md` and the chart
 `docs/many-classes.svg`.
 """
 
@@ -29,10 +29,10 @@ from peers import METHODS
 
 CHART = Path(__file__).parents[1] / "docs" / "many-classes.svg"
 SIZES = (1000, 5000, len(fonts.UNIFIED), 76_295)
-#: The typefaces that are read, of which training sees nothing, and the columns of their accuracy.
-#: LXGW WenKai is close to print; TW-Kai is close to handwriting, and has all 76,295 characters.
+#: The test typefaces, not used in training, and the columns of their accuracies. LXGW WenKai is
+#: close to print; TW-Kai is close to handwriting, and has all 76,295 characters.
 UNSEEN = {"wenkai": "accuracy_wenkai", "tw-kai": "accuracy_tw_kai"}
-MAX_TEST_ROWS = 5000  # of each
+MAX_TEST_ROWS = 5000  # per typeface
 VALUES = (
     *UNSEEN.values(),
     "fit_seconds",
@@ -63,13 +63,15 @@ INCREMENTAL = (
 
 @dataclass(frozen=True)
 class Problem:
-    """Rows to learn from, and rows of the unseen typefaces.
+    """Training rows, and test rows of the unseen typefaces.
 
     Attributes
     ----------
-    X : (n, 512) float32
-    y : (n,) indices of the classes
-    tests : X (m, 512) and y (m,) of each unseen typeface
+    X : ndarray of shape (n, 512), float32
+    y : ndarray of shape (n,)
+        Class indices.
+    tests : dict
+        X (m, 512) and y (m,) of each unseen typeface.
     """
 
     X: NDArray[np.float32]
@@ -78,18 +80,18 @@ class Problem:
 
 
 def problem(n_classes: int) -> Problem:
-    """All typefaces but the unseen ones to learn from.
+    """Rows of all typefaces: the unseen ones for testing, the others for training.
 
-    Up to 20,902 classes are drawn at random from the unified ideographs of Unicode 1.1, each size
-    a part of the next. 76,295 are the characters of TW-Kai, of which TW-Sung and HanaMin have
-    all; half of them have 2 or 3 rows to learn from.
+    Up to 20,902 classes are sampled from the unified ideographs of Unicode 1.1, each size a subset
+    of the next. 76,295 are the characters of TW-Kai, all of which TW-Sung and HanaMin also have;
+    half of them have 2 or 3 training rows.
     """
     if n_classes <= len(fonts.UNIFIED):
         classes = np.sort(np.random.default_rng(0).permutation(fonts.UNIFIED)[:n_classes])
     else:
         classes = fonts.load_face("tw-kai")[0]
     seen = [name for name in fonts.drawn_faces() if name not in UNSEEN]
-    # Without some of the packages there may be classes without rows.
+    # If some packages are missing, there may be classes without rows.
     known = np.concatenate([fonts.load_face(name)[0] for name in seen])
     classes = classes[np.isin(classes, known)]
     chosen = {}
@@ -136,7 +138,7 @@ def run_cell(n_classes: int, method: str, seed: int) -> dict[str, Any]:
     while len(rounds) < 5 and sum(rounds) < 30:
         rounds.append(timed(lambda: model.predict(X_test)).cpu)
     single = [seconds_of(lambda: model.predict(X_test[i : i + 1])) for i in range(100)]
-    # A batch is as fast as the fastest of its rounds; a single row, as the median of many.
+    # For batches the fastest round counts; for single rows, the median.
     return accuracies | {
         "fit_seconds": round(seconds, 2),
         "fit_cpu": round(cpu, 2),
@@ -178,7 +180,7 @@ def cells(chosen: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def means(rows: list[dict[str, str]]) -> dict[tuple[int, str], dict[str, Any]]:
-    """Means over seeds of what was measured, by number of classes and method."""
+    """Means over seeds, by number of classes and method."""
     found: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for row in rows:
         found.setdefault((int(row["classes"]), row["method"]), []).append(row)
@@ -238,7 +240,7 @@ def tables(
 
 
 def chart(rows: list[dict[str, Any]], path: Path) -> None:
-    """One panel per column, over the number of classes."""
+    """Draw one panel per column, against the number of classes."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -251,7 +253,7 @@ def chart(rows: list[dict[str, Any]], path: Path) -> None:
         is_accuracy = name in UNSEEN.values()
 
         def shown(value: float, is_accuracy: bool = is_accuracy) -> float:
-            # Errors, which a logarithmic axis can show; of 5,000 rows, half of one at least.
+            # Errors, for the logarithmic axis; at least half an error in 5,000 rows.
             return float(np.maximum(100 - value, 0.01)) if is_accuracy else value
 
         for number, method in enumerate(METHODS):
@@ -286,11 +288,11 @@ def chart(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    """Draw, run what is missing, write tables and chart."""
+    """Draw the characters, measure what is missing, and write tables and chart."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--classes", nargs="+", type=int, default=list(SIZES), choices=SIZES)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--seeds", type=int, default=1, help="of the methods of this library")
+    parser.add_argument("--seeds", type=int, default=1, help="number of seeds of bitclass")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--time-limit", type=float, default=900, help="seconds per method")
     parser.add_argument("--skip-incremental", action="store_true")
@@ -300,7 +302,7 @@ def main() -> None:
         print("fonts are missing; their typefaces are skipped:", "apt install", *missing)
     fonts.draw_all()
     if not set(UNSEEN) <= set(fonts.drawn_faces()):
-        raise SystemExit(f"the typefaces to read are not installed: {', '.join(UNSEEN)}")
+        raise SystemExit(f"the test typefaces are not installed: {', '.join(UNSEEN)}")
 
     def run(function: Callable[..., Any], cell: Mapping[str, Any]) -> Any:
         arguments = [value for name, value in cell.items() if name != "threads"]
@@ -326,7 +328,7 @@ def main() -> None:
     except KeyboardInterrupt:
         raise SystemExit("interrupted; run again to continue") from None
     threads = " or ".join(sorted({row["threads"] for row in rows}))
-    note = f"Every method with {threads} threads. Made by `make characters`."
+    note = f"All methods use {threads} threads. Measured by `make characters`."
     pages = tables(rows, incremental)
     title = "Han characters of two unseen typefaces"
     write_page("characters", title, note, pages, with_machine=False)

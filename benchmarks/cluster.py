@@ -1,4 +1,4 @@
-"""The classifier on a cluster of this machine's processes: overhead, traffic, and killed workers.
+"""Training on a local Dask cluster: overhead, traffic, and killed workers.
 
 python benchmarks/cluster.py [--part overhead|traffic|kills] [--rows 400000] ...
 A run of all parts writes `results/cluster.md`.
@@ -50,7 +50,7 @@ def cluster() -> Iterator[Client]:
 
 
 def make_rows(n: int, d: int, n_classes: int, n_partitions: int) -> tuple[da.Array, da.Array]:
-    """Rows around one centre per class, made by the workers, and their labels."""
+    """Rows around one centre per class, generated on the workers, and their labels."""
     chunks = da.core.normalize_chunks((-(-n // n_partitions),), (n,))[0]
     meta: Any = np.empty((0, 0), np.float32)
 
@@ -66,16 +66,16 @@ def make_rows(n: int, d: int, n_classes: int, n_partitions: int) -> tuple[da.Arr
 
 
 def overhead(n: int, d: int, n_classes: int, n_rounds: int) -> list[dict[str, Any]]:
-    """Fit on 2 workers of 1 thread that hold the rows, and in memory with 2 threads, in turn."""
+    """Fit on 2 single-threaded workers with persisted rows, and locally with 2 threads, in turn."""
     seconds: dict[str, list[float]] = {"cluster": [], "memory": []}
     rows = make_rows(n, d, n_classes, 16)
-    # Computed here: the cluster would join all blocks on one worker, and leave them there.
+    # Computed locally: the cluster would join all blocks on one worker, and keep them there.
     here, labels = dask.compute(*rows, scheduler="synchronous")
     with cluster() as client:
         client.wait_for_workers(2)
         X, y = client.persist(rows)
         wait([X, y])
-        # A worker sums what it holds: on a busy machine one of them may have got most of it.
+        # A worker sums the rows in its memory: on a busy machine, one may have most of them.
         client.rebalance([X, y])
         held = Counter(itertools.chain.from_iterable(client.who_has(X).values()))
         DaskBinaryCodeClassifier(**HINGE).fit(X[: n // 16], y[: n // 16])
@@ -101,7 +101,7 @@ def overhead(n: int, d: int, n_classes: int, n_rounds: int) -> list[dict[str, An
 
 
 def traffic(n: int, d: int, n_classes: int) -> list[dict[str, Any]]:
-    """Bytes that workers got from each other, for more and more rows."""
+    """Bytes transferred between workers, for increasing numbers of rows."""
 
     def received(dask_worker: Any) -> int:
         return sum(entry["total"] for entry in dask_worker.transfer_incoming_log)
@@ -109,10 +109,10 @@ def traffic(n: int, d: int, n_classes: int) -> list[dict[str, Any]]:
     found = []
     for rows in (n // 16, n // 4, n):
         with cluster() as client:
-            # Partitions of the same length, so that only their number grows.
+            # Partitions of equal length, so that only their number grows.
             X, y = client.persist(make_rows(rows, d, n_classes, 64 * rows // n))
             wait([X, y])
-            y = y.compute()  # which workers hold elsewhere than X
+            y = y.compute()  # its blocks may be on other workers than those of X
             before = sum(client.run(received).values())
             DaskBinaryCodeClassifier(**HINGE).fit(X, y)
             between = sum(client.run(received).values()) - before
@@ -123,16 +123,16 @@ def traffic(n: int, d: int, n_classes: int) -> list[dict[str, Any]]:
 
 
 def kills(n_kills: int, n: int, d: int, n_classes: int) -> list[dict[str, Any]]:
-    """Kill a worker at a random moment of each of several fits; each must give the same model."""
+    """Kill a worker at a random time in each of several fits; the model must be the same."""
     X, y = make_rows(n, d, n_classes, 24)
     fits = []
     settings = {
         "distributed.scheduler.allowed-failures": 20,
-        # After this time a local cluster closes nannies whose worker died, though it is back.
+        # After this time a local cluster closes nannies of dead workers, even if restarted.
         "distributed.deploy.lost-worker-timeout": "1 hour",
     }
     with dask.config.set(settings), cluster() as client:
-        for _ in range(2):  # the second time everything is imported
+        for _ in range(2):  # the second time, everything is imported
             expected = DaskBinaryCodeClassifier(**HINGE)
             undisturbed = seconds_of(lambda: expected.fit(X, y))
         for number in range(n_kills):

@@ -1,13 +1,13 @@
-"""Time and peak memory over the number of classes: `make cost`.
+"""Time and peak memory against the number of classes: `make cost`.
 
 Fits, predicts, evaluates, loads and inspects with 1,000 to 1,000,000 classes of two rows each. Each
-measurement runs in a process of its own, whose peak memory it is.
-Seconds are those of the clock, CPU seconds those of all threads together.
-Results and models are kept in `build/cost`, so that a run can be interrupted; delete the folder
-after a change of the library. Writes `results/cost.md` and `docs/cost.png`.
+measurement runs in a separate process, whose peak memory is reported. Seconds are wall time, CPU
+seconds those of all threads. Results and models are kept in `build/cost`, so that a run can be
+interrupted; delete the folder after changes to the library. Writes `results/cost.md` and
+`docs/cost.png`.
 
-The classes are derived: their means are drawn in 64 directions of falling variance, rows scatter
-about them in all directions.
+The classes are synthetic: class means vary in 64 directions with decreasing variance, and rows
+scatter around them in all directions.
 """
 
 from __future__ import annotations
@@ -43,33 +43,33 @@ BLOCK = 1 << 16
 def class_rows(
     labels: NDArray[np.integer], d: int, seed: int = 0, noise: float = 1.5
 ) -> NDArray[np.float32]:
-    """Rows (n, d) of derived classes; the mean of a class follows from its number alone."""
+    """Rows (n, d) of synthetic classes; the mean of a class is a function of its number."""
     axes = np.random.default_rng(0).standard_normal((N_DIRECTIONS, d)).astype(np.float32)
     axes *= (np.arange(1, N_DIRECTIONS + 1, dtype=np.float32) ** -0.5)[:, None]
     X = np.empty((len(labels), d), dtype=np.float32)
     random = np.random.default_rng(seed)
     for start in range(0, len(labels), BLOCK):
         part = slice(start, start + BLOCK)
-        latent = normal_of(labels[part], N_DIRECTIONS)
+        latent = hashed_normal(labels[part], N_DIRECTIONS)
         X[part] = latent @ axes
         X[part] += np.float32(noise) * random.standard_normal((len(latent), d), dtype=np.float32)
     return X
 
 
-def normal_of(labels: NDArray[np.integer], n: int) -> NDArray[np.float32]:
-    """Numbers (m, n) that are nearly normal, each row a function of its label: mixed bits."""
+def hashed_normal(labels: NDArray[np.integer], n: int) -> NDArray[np.float32]:
+    """Nearly normal numbers (m, n), each row a hash of its label."""
     mixed = labels.astype(np.uint64)[:, None] * np.uint64(n) + np.arange(n, dtype=np.uint64)
     mixed = (mixed + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)
     quarters = mixed.view(np.uint16).reshape(*mixed.shape, 4).astype(np.float32)
-    # The sum of four uniform numbers, of variance 1.
+    # The sum of four uniform numbers, scaled to variance 1.
     return np.asarray((quarters.sum(axis=2) / 65535.0 - 2.0) * np.float32(3.0**0.5))
 
 
 def measured(what: str, n_classes: int, d: int, n_bits: int) -> dict[str, Any]:
-    """One measurement, in this process; "fit" leaves a model and test rows for the others."""
+    """Make one measurement, in this process; "fit" writes a model and test rows for the others."""
     path = FOLDER / f"{n_classes}-{d}-{n_bits}.safetensors"
     rows = FOLDER / f"{n_classes}-{d}.npz"
     found: dict[str, Any] = {}
@@ -105,7 +105,7 @@ def measured(what: str, n_classes: int, d: int, n_bits: int) -> dict[str, Any]:
 
 
 def run_command(*arguments: str) -> None:
-    """Run `bitclass` in this process, its output discarded."""
+    """Run `bitclass` in this process and discard its output."""
     sys.argv = ["bitclass", *arguments]
     with contextlib.redirect_stdout(io.StringIO()):
         try:
@@ -116,7 +116,7 @@ def run_command(*arguments: str) -> None:
 
 
 def shown(row: Mapping[str, str]) -> dict[str, Any]:
-    """A measurement as it is printed."""
+    """Format a measurement for the table."""
     unit, factor = ("µs", 1e6) if row["what"].startswith("predict") else ("s", 1.0)
     seconds, memory = factor * float(row["cpu_seconds"]), memory_mb(row)
     return {"classes": int(row["classes"]), unit: seconds, "MB": memory}
@@ -128,7 +128,7 @@ def memory_mb(row: Mapping[str, str]) -> float:
 
 
 def plot(results: list[dict[str, str]], path: Path) -> None:
-    """Time and memory over the number of classes, one line per operation."""
+    """Plot time and memory against the number of classes, one line per operation."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,8 +1,8 @@
-"""Han characters of Debian's fonts as rows of gradient features, cached in `build/characters`.
+"""Gradient features of the Han characters in Debian's fonts, cached in `build/characters`.
 
-A glyph is drawn at 64 pixels per em, and brought to 64 x 64 pixels by its moments. Its gradients
-are decomposed into 8 directions, each summed in 8 x 8 overlapping cells: 512 numbers, of which the
-square root is kept in float16.
+A glyph is drawn at 64 pixels per em, and normalised to 64 x 64 pixels by its moments. Its gradients
+are decomposed into 8 directions, each summed in 8 x 8 overlapping cells: 512 numbers, whose square
+roots are kept in float16.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ ROOT = Path("/usr/share/fonts")
 CACHE = Path(__file__).parents[1] / "build" / "characters"
 #: The CJK Unified Ideographs of Unicode 1.1.
 UNIFIED = range(0x4E00, 0x9FA6)
-# With the extensions A to H; compatibility ideographs look like others and are left out.
+# With the extensions A to H, without compatibility ideographs, which look like others.
 _BLOCKS = (range(0x3400, 0x4DC0), range(0x4E00, 0xA000), range(0x20000, 0x323B0))
 
 SIZE = 64
 N_DIRECTIONS, N_CELLS = 8, 8
-# A glyph that more characters share than this is a placeholder.
+# A glyph shared by more characters than this is a placeholder.
 _MAX_SHARED = 4
 _GLYPHS_PER_BLOCK = 256
 
 
-#: Debian package, files below `ROOT` that share the characters among them, and the number of the
-#: face in each file, by the name of the typeface.
+#: For each typeface: Debian package, files below `ROOT` that together contain its characters, and
+#: index of the face in each file.
 FACES: dict[str, tuple[str, tuple[str, ...], int]] = {
     "noto-sans": ("noto-cjk", ("opentype/noto/NotoSansCJK-Regular.ttc",), 2),
     "noto-sans-bold": ("noto-cjk", ("opentype/noto/NotoSansCJK-Bold.ttc",), 2),
@@ -64,7 +64,7 @@ FACES: dict[str, tuple[str, tuple[str, ...], int]] = {
 
 
 def missing_packages() -> list[str]:
-    """Debian packages of which a font file is not there."""
+    """Debian packages with missing font files."""
     return sorted(
         {
             f"fonts-{package}"
@@ -75,7 +75,7 @@ def missing_packages() -> list[str]:
 
 
 def load_face(name: str) -> tuple[NDArray[np.int32], NDArray[np.float16]]:
-    """Characters (n,), ascending, and their features (n, 512), drawn before by `draw_all`."""
+    """Load the sorted characters (n,) and features (n, 512) that `draw_all` has cached."""
     folder = CACHE / name
     return np.load(folder / "characters.npy"), np.load(folder / "features.npy", mmap_mode="r")
 
@@ -86,7 +86,7 @@ def drawn_faces() -> list[str]:
 
 
 def draw_all(n_processes: int = 2) -> None:
-    """Draw every face that is installed and not in the cache (3 minutes on 2 idle cores)."""
+    """Draw every installed face that is not in the cache (3 minutes on 2 idle cores)."""
     missing, drawn = missing_packages(), drawn_faces()
     waiting = [
         name
@@ -100,7 +100,7 @@ def draw_all(n_processes: int = 2) -> None:
 
 
 def _draw_face(name: str) -> int:
-    """Draw a face into the cache; the number of its characters."""
+    """Draw a face into the cache; returns the number of its characters."""
     found: dict[int, NDArray[np.float16]] = {}
     _, files, index = FACES[name]
     for file in files:
@@ -110,14 +110,14 @@ def _draw_face(name: str) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     characters = np.array(sorted(found), dtype=np.int32)
     np.save(folder / "characters.npy", characters)
-    # The features are there last and whole, or the face is drawn again.
+    # Features are written last and atomically: an interrupted face is drawn again.
     np.save(folder / "unfinished.npy", np.stack([found[c] for c in characters.tolist()]))
     (folder / "unfinished.npy").rename(folder / "features.npy")
     return len(characters)
 
 
 def _drawn(path: Path, index: int):
-    """Pairs of a character and its features (512,), for those that a font really has."""
+    """Yield the characters that a font contains, with their features (512,)."""
     from PIL import ImageFont
 
     font = ImageFont.truetype(str(path), SIZE, index, layout_engine=ImageFont.Layout.BASIC)
@@ -134,7 +134,7 @@ def _drawn(path: Path, index: int):
 
 
 def _characters(path: Path, index: int) -> list[int]:
-    """Han characters that a font has a glyph of their own for."""
+    """Han characters with their own glyph in a font."""
     from fontTools.ttLib import TTCollection, TTFont
 
     opened = TTCollection(path, lazy=True).fonts[index] if path.suffix == ".ttc" else None
@@ -152,9 +152,10 @@ def _characters(path: Path, index: int) -> list[int]:
 
 
 def glyph(font, character: str) -> NDArray[np.uint8] | None:
-    """A character brought to 64 x 64 pixels by its moments; None where nothing is inked.
+    """Draw a character, normalised to 64 x 64 pixels by its moments; None if it is blank.
 
-    The centre of gravity comes to the centre, and two standard deviations of the ink to each side.
+    The centre of gravity is moved to the centre, and each side is scaled to two standard deviations
+    of the ink.
     """
     from PIL import Image
 
@@ -170,7 +171,7 @@ def glyph(font, character: str) -> NDArray[np.uint8] | None:
         places = np.arange(length) + 0.5
         centres.append(shares @ places)
         deviations.append(np.sqrt(shares @ (places - centres[-1]) ** 2))
-    # Flat and narrow characters stay so, but less: by the square root of the ratio.
+    # The aspect ratio of flat and narrow characters is reduced to its square root.
     reach = 2.0 * np.sqrt(np.maximum(deviations, 0.25) * max(deviations))
     box = (*(centres - reach), *(centres + reach))
     return np.asarray(
@@ -179,7 +180,7 @@ def glyph(font, character: str) -> NDArray[np.uint8] | None:
 
 
 def _cells() -> NDArray[np.float32]:
-    """Weights (64, 8) of the pixels of a line in overlapping cells: normal about the centres."""
+    """Weights (64, 8) of the pixels of a line in overlapping cells: Gaussians at the centres."""
     width = SIZE / N_CELLS
     centres = (np.arange(N_CELLS) + 0.5) * width - 0.5
     deviation = np.sqrt(2.0) * width / np.pi
@@ -192,9 +193,9 @@ def gradient_features(images: NDArray[np.uint8]) -> NDArray[np.float16]:
     padded = np.pad(images.astype(np.float32) / 255.0, ((0, 0), (1, 1), (1, 1)))
     rows = padded[:, :-2] + 2.0 * padded[:, 1:-1] + padded[:, 2:]
     columns = padded[:, :, :-2] + 2.0 * padded[:, :, 1:-1] + padded[:, :, 2:]
-    gx = rows[:, :, 2:] - rows[:, :, :-2]  # the filters of Sobel
+    gx = rows[:, :, 2:] - rows[:, :, :-2]  # Sobel filters
     gy = columns[:, 2:] - columns[:, :-2]
-    # Each gradient is the sum of its parts in the two directions next to it.
+    # Each gradient is decomposed into the two neighbouring directions.
     ax, ay = np.abs(gx), np.abs(gy)
     along_x, along_y = np.maximum(ax - ay, 0.0), np.maximum(ay - ax, 0.0)
     diagonal = np.sqrt(2.0, dtype=np.float32) * np.minimum(ax, ay)

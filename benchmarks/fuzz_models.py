@@ -1,9 +1,8 @@
-"""Damage model and statistics files and read them: `python benchmarks/fuzz_models.py --n 100000`.
+"""Fuzz the readers of model and statistics files: `python benchmarks/fuzz_models.py --n 100000`.
 
-Each damaged file must give a `ModelFileError` of one line that names the file, or a model that
-predicts. Processes of their own read them, with a limit on the memory that one may take above what
-it had before, and on the time that a file may take; a crash or a hang ends the process, and counts.
-The seed is printed; `--seed` repeats a run.
+Each damaged file must raise a one-line `ModelFileError` that names the file, or give a model that
+predicts. Files are read in separate processes with limits on additional memory and on the time per
+file; a crash or a hang counts as a failure. The seed is printed; `--seed` repeats a run.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def read(path: str, kind: str) -> None:
         statistics, _ = load_statistics(path)
         X = np.ones((2, statistics.n_features), dtype=np.float32)
         if len(statistics.classes):
-            with contextlib.suppress(ValueError):  # sums that no rows can have are refused
+            with contextlib.suppress(ValueError):  # sums that are impossible for any rows
                 statistics.add(X, statistics.classes[[0, -1]])
                 statistics.starting.code_sums(statistics.sums())
         return
@@ -57,8 +56,8 @@ def read(path: str, kind: str) -> None:
         assert np.isfinite(model.predict_proba(X)).all()
         BinaryCodeClassifier.load(path).predict(X)
     except ModelFileError as error:
-        check_message(error, path)  # the summary may be damaged, which `load` does not read
-    except ValueError as error:  # finite numbers of the file whose products are not
+        check_message(error, path)  # a damaged summary, which `load` does not read
+    except ValueError as error:  # finite numbers whose products overflow
         if "too large to be encoded" not in str(error):
             raise
 
@@ -71,7 +70,7 @@ def check_message(error: ModelFileError, path: str) -> None:
 
 
 def run(seed: int, n: int, memory: int, seconds: float) -> None:
-    """Damage and read n files in this process; print the counts of outcomes."""
+    """Damage and read n files in this process, and print the counts of outcomes."""
     rng = np.random.default_rng(seed)
     contents = [(path.read_bytes(), path.name) for path in GOLDEN]
     outcomes: collections.Counter[str] = collections.Counter()
@@ -79,17 +78,17 @@ def run(seed: int, n: int, memory: int, seconds: float) -> None:
     in_memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # spares the disk
     with tempfile.TemporaryDirectory(dir=in_memory) as folder:
         path = os.path.join(folder, "damaged.safetensors")
-        for content, name in contents:  # so that all that is loaded once is loaded
+        for content, name in contents:  # loads everything before memory is limited
             Path(path).write_bytes(content)
             read(path, "statistics" if name.startswith("statistics") else "model")
         limit = address_space() + memory
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        for at in range(n):
+        for i in range(n):
             content, name = contents[rng.integers(len(contents))]
             damaged, way = mutated(rng, content)
             Path(path).write_bytes(damaged)
             faulthandler.dump_traceback_later(10 * seconds, exit=True)
-            began = time.process_time()  # a busy machine may let it wait
+            start = time.process_time()  # a busy machine may delay it
             try:
                 with np.errstate(all="ignore"):
                     read(path, "statistics" if name.startswith("statistics") else "model")
@@ -98,11 +97,11 @@ def run(seed: int, n: int, memory: int, seconds: float) -> None:
                 check_message(error, path)
                 outcome = "refused"
             except BaseException:
-                print(f"seed {seed}, file {at}: {way} of {name}", file=sys.stderr)
+                print(f"seed {seed}, file {i}: {way} of {name}", file=sys.stderr)
                 raise
-            took = time.process_time() - began
-            assert took < seconds, f"seed {seed}, file {at}: {way} of {name} took {took:.1f} s"
-            slowest = max(slowest, took)
+            elapsed = time.process_time() - start
+            assert elapsed < seconds, f"seed {seed}, file {i}: {way} of {name}: {elapsed:.1f} s"
+            slowest = max(slowest, elapsed)
             outcomes[outcome] += 1
         faulthandler.cancel_dump_traceback_later()
     print(json.dumps({**outcomes, "slowest": slowest}))
@@ -112,10 +111,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--n", type=int, default=100_000, help="number of damaged files")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
-    parser.add_argument("--memory", type=int, default=64, help="maximal MiB above the start")
-    parser.add_argument(
-        "--seconds", type=float, default=2.0, help="maximal seconds of CPU time per file"
-    )
+    parser.add_argument("--memory", type=int, default=64, help="maximum additional MiB")
+    parser.add_argument("--seconds", type=float, default=2.0, help="maximum CPU seconds per file")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -123,7 +120,7 @@ def main() -> None:
         return
 
     print(f"seed {options.seed}, {options.n} damaged files of {len(GOLDEN)}", flush=True)
-    began = time.perf_counter()
+    start = time.perf_counter()
     totals: collections.Counter[str] = collections.Counter()
     slowest, n_failed = 0.0, 0
     for first in range(0, options.n, FILES_PER_PROCESS):
@@ -142,7 +139,7 @@ def main() -> None:
         totals.update(found)
     print(
         f"{totals['refused']} refused, {totals['valid']} still valid, {n_failed} processes failed; "
-        f"slowest file {slowest * 1e3:.1f} ms, {time.perf_counter() - began:.0f} s in all"
+        f"slowest file {slowest * 1e3:.1f} ms, {time.perf_counter() - start:.0f} s in total"
     )
     sys.exit(1 if n_failed else 0)
 

@@ -1,11 +1,11 @@
-"""Times and accuracy on one GPU: the pass over many rows, prediction, fits compared with two cores.
+"""Time and accuracy on one GPU: a pass over many rows, prediction, and fits against two cores.
 
-Run with torch where there is CUDA; datasets are npz files of X_train, y_train, X_test and y_test::
+Requires torch with CUDA; datasets are npz files with X_train, y_train, X_test and y_test::
 
     python benchmarks/gpu.py --fit tinyimagenet100_cnn1280.npz letter16.npz
 
-What is in `results/gpu.csv` is not run again, and what fails is tried again by the next run; delete
-the file after a change of the library. Shares of the peak are those of a plain product and a plain
+Results in `results/gpu.csv` are not measured again, and failures are tried again by the next run;
+delete the file after changes to the library. Peak rates are those of a plain product and a plain
 copy in the same run. Writes `results/gpu.md`.
 """
 
@@ -27,10 +27,10 @@ from bitclass.arrays import add_gram, class_sums
 from bitclass.device import device_search
 from harness import RESULTS, load, sweep, threads_of_all, write_page
 
-RANK = 96  # of the class means, and of most of what varies within classes
+RANK = 96  # of the class means, and of most of the variation within classes
 N_PREDICTED = 20_000
 PHASES = {"gram": "product", "class_sums": "atomic additions", "standardise": "memory"}
-#: What is measured; seconds, nanoseconds per row, and accuracy as a share.
+#: Measured values: seconds, nanoseconds per row, and accuracy as a fraction.
 VALUES = (
     *("card", "bfloat16_tflops", "float32_tflops", "copy_gb_per_s"),
     *("rows", "features", "classes", "pass_s", "solve_s"),
@@ -47,7 +47,7 @@ def synchronize() -> None:
 
 
 def seconds_of(work: Callable[[], Any], rounds: int = 1) -> float:
-    """Median seconds of some work, after which the device is idle."""
+    """Median time of some work, until the device is idle."""
 
     def work_and_wait() -> None:
         work()
@@ -58,7 +58,7 @@ def seconds_of(work: Callable[[], Any], rounds: int = 1) -> float:
 
 
 class Rows:
-    """Rows on the device: classes of low rank, which few bits can tell apart."""
+    """Rows on the device, with class means of low rank, which few bits can distinguish."""
 
     def __init__(self, n_features: int, n_classes: int, device: str) -> None:
         self._random = torch.Generator(device).manual_seed(0)
@@ -67,7 +67,7 @@ class Rows:
         self.basis = torch.randn(RANK, n_features, **self._options) / RANK**0.5
 
     def draw(self, n_rows: int, into: torch.Tensor | None = None) -> tuple[Any, Any]:
-        """Rows (n, d) float32 and their labels (n,)."""
+        """Generate rows (n, d) float32 and their labels (n,)."""
         n_classes, n_features = len(self.means), self.basis.shape[1]
         y = torch.randint(n_classes, (n_rows,), **self._options)
         low = self.means[y] + torch.randn(n_rows, RANK, **self._options)
@@ -78,7 +78,7 @@ class Rows:
 
 
 def limits(device: str, size: int) -> Values:
-    """What the card reaches in plain work."""
+    """Measure the peak rates of the card in plain operations."""
     found: Values = {"card": torch.cuda.get_device_name() if device == "cuda" else "cpu"}
     for name, kind in (("bfloat16", torch.bfloat16), ("float32", torch.float32)):
         A = torch.randn(size, size, device=device).to(kind)
@@ -94,9 +94,9 @@ def limits(device: str, size: int) -> Values:
 def closed_form(
     n_rows: int, d: int, n_classes: int, n_bits: int, batch: int, device: str
 ) -> Values:
-    """The pass over the rows by partial_fit, the solution, and prediction by its model.
+    """Time the pass over the rows by partial_fit, the solution, and prediction.
 
-    Generating rows does not count.
+    The generation of rows is not timed.
     """
     rows = Rows(d, n_classes, device)
     space = torch.empty(batch, d, device=device)
@@ -110,7 +110,7 @@ def closed_form(
     found |= {"pass_s": sum(taken), "solve_s": solve}
     X, y = rows.draw(batch, space)
     Z = X[: max(1, (1 << 30) // (4 * d))]
-    own = y[: len(Z)]
+    labels = y[: len(Z)]
     gram = torch.zeros(d, d, device=device, dtype=torch.float64)
     sums = torch.zeros(n_classes, d, device=device)
     shift = torch.zeros(d, device=device)
@@ -118,14 +118,14 @@ def closed_form(
     found |= {
         "all_ns": 1e9 * float(np.median(taken)) / min(batch, n_rows),
         "gram_ns": per_row * seconds_of(lambda: add_gram([Z], gram), 5),
-        "class_sums_ns": per_row * seconds_of(lambda: class_sums(Z, own, None, sums), 5),
+        "class_sums_ns": per_row * seconds_of(lambda: class_sums(Z, labels, None, sums), 5),
         "standardise_ns": per_row * seconds_of(lambda: (Z - shift).mul_(shift), 5),
     }
     return found | prediction(classifier, *rows.draw(N_PREDICTED))
 
 
 def prediction(classifier: BinaryCodeClassifier, X: Any, y: Any) -> Values:
-    """Nanoseconds per row of batches, end to end, and of the parts."""
+    """Nanoseconds per row in batches, end to end and for each part."""
     accuracy = classifier.score(X, y)
     model = classifier.packed()
     search = device_search(model, X)
@@ -142,7 +142,7 @@ def prediction(classifier: BinaryCodeClassifier, X: Any, y: Any) -> Values:
 
 
 def fit(path: Path, n_bits: int, device: str, seed: int) -> Values:
-    """Seconds and accuracy of a fit with refinement on the device or on two cores."""
+    """Time and accuracy of a fit with refinement, on the device or on two cores."""
     X, y, T, u = load(path)
     if device != "cpu":
         X, y, T, u = (torch.asarray(array, device=device) for array in (X, y, T, u))
@@ -152,13 +152,13 @@ def fit(path: Path, n_bits: int, device: str, seed: int) -> Values:
     with threads_of_all(2):
         closed = plain.fit(X, y).score(T, u)
         if device != "cpu":
-            refined.fit(X, y)  # kernels are loaded when they are first used
+            refined.fit(X, y)  # kernels are loaded on first use
         seconds = seconds_of(lambda: refined.fit(X, y))
         return {"seconds": seconds, "closed_form": closed, "accuracy": refined.score(T, u)}
 
 
 def cells(options: argparse.Namespace, device: str) -> Iterator[dict[str, Any]]:
-    """Each piece of work; its columns name what is measured."""
+    """The cells of the sweep."""
     cell = {"data": "", "n_bits": 0, "device": device, "seed": 0}
     yield {"part": "limits"} | cell
     for n_bits in options.bits if options.rows else ():
@@ -170,7 +170,7 @@ def cells(options: argparse.Namespace, device: str) -> Iterator[dict[str, Any]]:
 
 
 def tables(rows: list[dict[str, str]]) -> dict[str, list[dict[str, Any]]]:
-    """The results as tables."""
+    """Format the results as tables."""
 
     def number(row: Mapping[str, str], name: str) -> float:
         return float(row[name]) if row[name] else np.nan
@@ -190,8 +190,8 @@ def tables(rows: list[dict[str, str]]) -> dict[str, list[dict[str, Any]]]:
         }
         for row in passes
     ]
-    # What it could be: operations on and above the diagonal over those of a plain product, bytes
-    # read and written over those of a plain copy.
+    # Lower bounds: operations on and above the diagonal at the rate of a plain product, bytes read
+    # and written at the rate of a plain copy.
     d = int(passes[0]["features"])
     per_ns = {"gram": d**2 / number(peak, "bfloat16_tflops") / 1e3}
     per_ns |= {
@@ -269,16 +269,16 @@ def main() -> None:
             small = map(min, shape, (40_000, 1024, 5000))
             closed_form(*small, cell["n_bits"], 20_000, device)  # loads the kernels
             return closed_form(*shape, cell["n_bits"], options.batch, device)
-        except Exception:  # what fails does not stop the others: time on a GPU is short
+        except Exception:  # a failure must not stop the others: GPU time is expensive
             traceback.print_exc()
             return None
 
     rows = sweep(options.out, () if options.page else cells(options, device), VALUES, run)
     peak = next(row for row in rows if row["part"] == "limits")
     note = (
-        f"Made by `benchmarks/gpu.py`. {peak['card']}: {float(peak['bfloat16_tflops']):.0f} "
-        f"TFLOP/s in bfloat16, {float(peak['float32_tflops']):.0f} in float32, a copy moves "
-        f"{float(peak['copy_gb_per_s']):,.0f} GB/s."
+        f"Measured by `benchmarks/gpu.py`. {peak['card']}: {float(peak['bfloat16_tflops']):.0f} "
+        f"TFLOP/s in bfloat16, {float(peak['float32_tflops']):.0f} TFLOP/s in float32, "
+        f"{float(peak['copy_gb_per_s']):,.0f} GB/s for a copy."
     )
     keep = options.out == parser.get_default("out")
     write_page("gpu", "One GPU", note, tables(rows), with_machine=False, keep=keep)

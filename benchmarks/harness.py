@@ -1,4 +1,4 @@
-"""What the benchmarks share: data, models, timing, processes of their own, and pages of results."""
+"""Shared code of the benchmarks: data, models, timing, subprocesses, and result pages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bitclass.hash_function import HashFunction
 RESULTS = Path(__file__).parent / "results"
 BUILD = Path(__file__).parents[1] / "build"
 DATA = Path(os.environ.get("BITCLASS_DATA", Path(__file__).parents[2] / "shared" / "data"))
-#: Titles of the real datasets, the quickest to learn first.
+#: Titles of the real datasets, those with the shortest training time first.
 NAMES = {
     "letter16": "letters",
     "caltech101_cnn1280": "Caltech-101",
@@ -51,7 +51,7 @@ class Rows(NamedTuple):
 
 
 def load(path: Path) -> Rows:
-    """The rows of a dataset as they are published."""
+    """Load the rows of a dataset, in its published split."""
     with np.load(path, allow_pickle=False) as arrays:
         X, X_test = (arrays[key].astype(np.float32) for key in ("X_train", "X_test"))
         return Rows(X, arrays["y_train"], X_test, arrays["y_test"])
@@ -60,12 +60,12 @@ def load(path: Path) -> Rows:
 def present(names: Iterable[str], folder: Path = DATA) -> dict[str, Path]:
     """Files of the datasets that exist; an error if none does."""
     paths = {name: folder / f"{name}.npz" for name in names}
-    there = {name: path for name, path in paths.items() if path.exists()}
-    for name in sorted(set(paths) - set(there)):
+    existing = {name: path for name, path in paths.items() if path.exists()}
+    for name in sorted(set(paths) - set(existing)):
         print(f"{name} is not in {folder}: skipped")
-    if not there:
-        raise SystemExit(f"no data in {folder}; set BITCLASS_DATA, or give --data")
-    return there
+    if not existing:
+        raise SystemExit(f"no data in {folder}; set BITCLASS_DATA or --data")
+    return existing
 
 
 def random_model(
@@ -100,7 +100,7 @@ def random_codes(n: int, n_bits: int, seed: int = 0) -> NDArray[np.uint8]:
 
 
 class Timed(NamedTuple):
-    """What some work returned, its seconds by the clock, and the CPU seconds of all threads."""
+    """The result of some work, its wall time, and the CPU time of all threads, in seconds."""
 
     result: Any
     seconds: float
@@ -108,22 +108,22 @@ class Timed(NamedTuple):
 
 
 def timed(work: Callable[[], Any]) -> Timed:
-    """Do some work once."""
+    """Do some work once and time it."""
     start, cpu_start = time.perf_counter(), time.process_time()
     result = work()
     return Timed(result, time.perf_counter() - start, time.process_time() - cpu_start)
 
 
 def seconds_of(work: Callable[[], Any], rounds: int = 1) -> float:
-    """Median seconds of some work."""
+    """Median time of some work, in seconds."""
     return statistics.median(timed(work).seconds for _ in range(rounds))
 
 
 def measure(work: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median seconds of each piece of work, all done once per round, alternating.
+    """Median time in seconds of each piece of work, alternating in rounds.
 
-    Work of less than a millisecond is repeated within a round. A pause before each lets the threads
-    of the one before go to sleep: those of OpenBLAS spin on for a while after a call.
+    Work of less than a millisecond is repeated within a round. A pause before each piece lets
+    threads of the previous one go to sleep: those of OpenBLAS spin for a while after a call.
     """
     seconds: dict[str, list[float]] = {name: [] for name in work}
     repeats = {name: max(1, int(2e-3 / max(1e-7, seconds_of(one)))) for name, one in work.items()}
@@ -139,7 +139,7 @@ def measure(work: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, flo
 
 @contextmanager
 def threads_of_all(n_threads: int) -> Iterator[None]:
-    """Hold BLAS, OpenMP and our own pool to one number of threads."""
+    """Set the number of threads of BLAS, OpenMP and bitclass."""
     before = bitclass.set_num_threads(n_threads)
     try:
         with threadpool_limits(n_threads):
@@ -154,10 +154,10 @@ def in_child(
     threads: int | None = None,
     time_limit: float | None = None,
 ) -> Any:
-    """What a function of a script returns in a process of its own.
+    """Call a function of a script in a separate process and return its result.
 
-    Arguments and result pass as JSON. A dictionary with the key "failed", the reason, if the
-    process fails or takes too long.
+    Arguments and result are passed as JSON. If the process fails or takes too long, the result is a
+    dictionary with the reason as "failed".
     """
     module = Path(sys.modules[function.__module__].__file__ or "").stem
     program = (
@@ -182,21 +182,21 @@ def in_child(
 
 
 def checked(found: Any) -> Any:
-    """The result of `in_child`, unless it failed, which ends the script."""
+    """Return the result of `in_child`, or exit if it failed."""
     if "failed" in found:
         raise SystemExit(found["failed"])
     return found
 
 
 def peak_mb(reset: bool = False) -> float:
-    """The most memory that this process has had, since it was last reset."""
+    """Peak memory of this process since the last reset."""
     if reset:
         Path("/proc/self/clear_refs").write_text("5")
     return _kilobytes("/proc/self/status", "VmHWM") / 1e3
 
 
 def pss_mb(process: int | str = "self") -> float:
-    """Proportional set size of a process: a page that n processes share counts 1/n in each."""
+    """Proportional set size of a process: a page shared by n processes counts 1/n in each."""
     return _kilobytes(f"/proc/{process}/smaps_rollup", "Pss") / 1e3
 
 
@@ -211,7 +211,7 @@ def sweep(
     values: Sequence[str],
     run: Callable[[Mapping[str, Any]], Mapping[str, Any] | None],
 ) -> list[dict[str, str]]:
-    """Run the cells that are not in a CSV file yet, one line each; all lines of the file.
+    """Run the cells that are not yet in a CSV file, append a line for each, and return all lines.
 
     A cell without a result is tried again by the next sweep.
     """
@@ -238,7 +238,7 @@ def sweep(
 
 
 def parse_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, bool]:
-    """The options of a script, and whether all have their defaults: only such a run is kept."""
+    """Parse options; also whether all have their defaults, since only such runs are saved."""
     options = parser.parse_args()
     return options, options == parser.parse_args([])
 
@@ -259,13 +259,13 @@ def write_page(
     name : str
     title : str
     note : str
-        What the numbers are, and the command that measures them.
+        Description of the numbers, and the command that measures them.
     tables : mapping of str to sequence of mappings
-        Rows by the heading of their table; a row has its values by column.
-    with_machine : bool
-        Whether it was measured here and now.
-    keep : bool
-        Whether to write the file; False for a run of a part, or with other than default settings.
+        Rows of each table by its heading; a row maps columns to values.
+    with_machine : bool, default=True
+        Whether to describe this machine, on which the results were measured.
+    keep : bool, default=True
+        Whether to write the file; False for partial runs and non-default settings.
     """
     parts = [f"# {title}", f"{note} {machine()}" if with_machine else note]
     for heading, rows in tables.items():
@@ -278,7 +278,7 @@ def write_page(
 
 
 def markdown(rows: Table) -> str:
-    """A table, its columns those of the first row."""
+    """Format a table in Markdown, with the columns of the first row."""
     lines = [f"| {' | '.join(rows[0])} |", "|---" * len(rows[0]) + "|"]
     lines += [f"| {' | '.join(map(_cell, row.values()))} |" for row in rows]
     return "\n".join(lines)

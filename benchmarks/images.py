@@ -1,7 +1,7 @@
 """Images per second: `make images`.
 
-EfficientNet-Lite0 on prepared images, and on folders of PNG and JPEG files from disk to features.
-Medians of several rounds. Writes `results/images.md`.
+EfficientNet-Lite0 on prepared images, and from PNG and JPEG files on disk to features. Medians of
+several rounds. Writes `results/images.md`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from PIL import Image
 from bitclass.images import EfficientNetLite0, image_rows, open_images
 from harness import parse_options, seconds_of, write_page
 
-NOTE = "Images per second, medians, all cores. Measured by `make images`."
+NOTE = "Median images per second, on all cores. Measured by `make images`."
 
 
 def rate(work: Callable[[], object], n_images: int, rounds: int) -> float:

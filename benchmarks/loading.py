@@ -1,7 +1,7 @@
 """Size and loading time of a model file: `make loading`.
 
-At 4,096 features, 128 bits and 1,000 classes, `import bitclass; bitclass.load(path)` in a fresh
-process, compared with `import numpy` alone, alternating, medians. Writes `results/loading.md`.
+`import bitclass; bitclass.load(path)` in a new process, with 4,096 features, 128 bits and 1,000
+classes, alternating with `import numpy` only; medians. Writes `results/loading.md`.
 """
 
 from __future__ import annotations

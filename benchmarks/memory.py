@@ -1,8 +1,8 @@
-"""Memory of training above its input, and of worker processes that predict: `make memory`.
+"""Memory of training, beyond its input, and of worker processes that predict: `make memory`.
 
-Workers each load a model, map its file, or are forked after loading; theirs is the proportional set
-size, which counts a page that n processes share as 1/n of a page each, less that of a worker
-without a model. Linux only. Writes `results/memory.md`.
+Workers load a model, memory-map its file, or are forked after loading. Their memory is the
+proportional set size, in which a page shared by n processes counts 1/n in each, minus that of a
+worker without a model. Linux only. Writes `results/memory.md`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from bitclass.storage import save
 from harness import checked, in_child, parse_options, peak_mb, pss_mb, random_model, write_page
 
 NOTE = (
-    "Training: peak memory of `fit` above its input, without refinement. Workers: memory per "
-    "worker process beyond that of a worker without a model; 2,048 features, 256 bits. "
+    "Training: peak memory of `fit` in addition to its input, without refinement. Workers: "
+    "additional memory per worker process because of the model; 2,048 features, 256 bits. "
     "Measured by `make memory`."
 )
 CASES = {
-    # rows, features, classes, loss; and what may be taken above the input, in MB
+    # rows, features, classes, loss, and limit on the memory beyond the input in MB
     "hinge, 1,000,000 x 512": (1_000_000, 512, 100, "hinge", 200),
     "exponential, 1,000,000 x 64, 1,000 classes": (1_000_000, 64, 1000, "exponential", None),
 }
@@ -36,7 +36,7 @@ forked: PackedModel | None = None
 
 
 def training(n: int, d: int, n_classes: int, loss: str) -> dict[str, float]:
-    """Peak memory of a fit above what was there before."""
+    """Peak memory of a fit, beyond that before the fit."""
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((n_classes, d), dtype=np.float32)
     y = np.arange(n) % n_classes
@@ -46,7 +46,7 @@ def training(n: int, d: int, n_classes: int, loss: str) -> dict[str, float]:
         X[block] = rng.standard_normal((len(y[block]), d), dtype=np.float32)
         X[block] += centres[y[block]]
     classifier = BinaryCodeClassifier(128, loss=loss, random_state=0, refine=False)
-    classifier.fit(X[:2000], y[:2000])  # so that all is imported
+    classifier.fit(X[:2000], y[:2000])  # imports everything
     before = peak_mb(reset=True)
     classifier.fit(X, y)
     found = {"input, MB": X.nbytes / 1e6, "above it, MB": peak_mb() - before}
@@ -84,7 +84,7 @@ def memory_per_worker(how: str, path: Path, n_workers: int, start: str) -> float
 
 
 def predicting(n_workers: int, n_classes: int) -> list[dict[str, Any]]:
-    """Memory of workers by how they get their model."""
+    """Memory of workers that load, map or inherit their model."""
     rows = []
     for precision in ("int8", "float32"):
         with tempfile.TemporaryDirectory() as folder:
@@ -103,9 +103,13 @@ def predicting(n_workers: int, n_classes: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of training, at most")
+    parser.add_argument(
+        "--rows", type=int, default=1_000_000, help="maximum number of training rows"
+    )
     parser.add_argument("--workers", type=int, default=10)
-    parser.add_argument("--classes", type=int, default=300_000, help="of the model of the workers")
+    parser.add_argument(
+        "--classes", type=int, default=300_000, help="classes of the workers' model"
+    )
     options, complete = parse_options(parser)
     rows = []
     for name, (n, *others, limit) in CASES.items():

@@ -1,7 +1,7 @@
-"""Predictions of onnxruntime compared with the model's own, on every dataset that is present.
+"""Predictions of onnxruntime compared with those of the model, on all available datasets.
 
-Rows on which they differ are counted, and of these the ones that are within rounding of a tie: a
-score of the other class, or a value whose sign is a bit, changes by less than 1e-4 of its size.
+Counts the rows with different predictions, and those of them that are near a tie: where relative
+changes of 1e-4 in the row also change the prediction.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from bitclass import BinaryCodeClassifier, PackedModel
 from harness import NAMES, load, parse_options, present, write_page
 
 NOTE = (
-    "Predictions of onnxruntime compared with those of the model, on test rows that neither has "
-    "seen. "
-    "*differ* counts rows with another label; *near a tie* counts those of them whose label also "
-    "changes when the row is changed by 1e-4 of its size. *probabilities* is the largest "
-    "difference of the probabilities of the best three classes, on rows that agree in these. "
-    "Models of texts cannot be written as ONNX files. Measured by `make onnx-agreement`."
+    "Predictions of onnxruntime compared with those of the model, on test rows. *differ* counts "
+    "rows with different labels; *near a tie* counts those of them whose label also changes if "
+    "the row is perturbed by a relative 1e-4. *probabilities* is the largest difference between "
+    "the probabilities of the best three classes, on rows for which these classes agree. Text "
+    "models cannot be exported to ONNX. Measured by `make onnx-agreement`."
 )
 
 
@@ -32,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--datasets", nargs="+", default=list(NAMES), choices=list(NAMES))
     parser.add_argument("--bits", type=int, default=128)
-    parser.add_argument("--rows", type=int, default=20_000, help="training rows at most")
+    parser.add_argument("--rows", type=int, default=20_000, help="maximum number of training rows")
     options, complete = parse_options(parser)
     rows = []
     for name, path in present(options.datasets).items():
@@ -51,7 +50,7 @@ def main() -> None:
 
 
 def compare(model: PackedModel, X: NDArray[np.float32]) -> dict[str, Any]:
-    """Figures of one model on rows (n, d)."""
+    """Compare the predictions of one model on rows (n, d)."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         model.to_onnx(path, k=3)
@@ -73,7 +72,7 @@ def compare(model: PackedModel, X: NDArray[np.float32]) -> dict[str, Any]:
 
 
 def near_a_tie(model: PackedModel, row: NDArray[np.float32]) -> bool:
-    """Whether rounding of the row or of sums can change what is predicted."""
+    """Whether rounding errors can change the prediction."""
     rng = np.random.default_rng(0)
     noise = 1 + 1e-4 * rng.standard_normal((200, len(row))).astype(np.float32)
     return len(np.unique(model.predict(row * noise))) > 1

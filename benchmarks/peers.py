@@ -1,7 +1,7 @@
-"""Classifiers for many classes behind one interface, each to be run in a process of its own.
+"""Classifiers for many classes with a common interface, each to be run in a separate process.
 
-A method has ``fit(X, y)``, ``predict(X)`` and ``n_bytes()``; y are indices of classes. Libraries
-are imported where they are needed: a method whose library is missing is reported as such.
+A method has ``fit(X, y)``, ``predict(X)`` and ``n_bytes()``; y are class indices. Libraries are
+imported on demand, so that only methods whose library is missing fail.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROWS_PER_BLOCK = 1024
 
 
 class Bitclass:
-    """The library itself; a model file with the projection in int8."""
+    """bitclass; the size is that of a model file with an int8 projection."""
 
     note = ""
 
@@ -70,7 +70,7 @@ class NearestMean(Linear):
 
 
 class LDA(Linear):
-    """Linear discriminant analysis, equal priors; `alpha` mean variances added to each."""
+    """Linear discriminant analysis with equal priors; adds `alpha` mean variances to each."""
 
     def __init__(self, alpha: float) -> None:
         self._alpha = alpha
@@ -170,7 +170,7 @@ class Softmax(Linear):
 
 
 class LinearSVC(Linear):
-    """LibLinear, one against all others, C=0.01 on standardised rows."""
+    """LibLinear, one-vs-rest, C=0.01 on standardised rows."""
 
     def fit(self, X, y):
         from sklearn.svm import LinearSVC as LibLinear
@@ -183,7 +183,7 @@ class LinearSVC(Linear):
 
 
 class Omikuji:
-    """Partitioned label trees (Parabel's settings), which reads its rows from a text file."""
+    """Partitioned label trees (Parabel's settings); reads its rows from a text file."""
 
     note = "rows of length 1"
 
@@ -194,9 +194,9 @@ class Omikuji:
             path = Path(folder) / "rows.txt"
             with path.open("w") as file:
                 file.write(f"{len(X)} {X.shape[1]} {int(y.max()) + 1}\n")
-                for row, own in zip(X, y, strict=True):
+                for row, label in zip(X, y, strict=True):
                     values = " ".join(f"{k}:{v:.3f}" for k, v in enumerate(row) if v)
-                    file.write(f"{own} {values}\n")
+                    file.write(f"{label} {values}\n")
             start, cpu_start = time.perf_counter(), time.process_time()
             self._model = omikuji.Model.train_on_data(str(path), n_threads=_threads())
             self.fit_times = time.perf_counter() - start, time.process_time() - cpu_start
@@ -246,7 +246,7 @@ def _threads() -> int:
     return int(os.environ["OMP_NUM_THREADS"])
 
 
-#: Makes each method, and the most classes it is run with.
+#: Constructor of each method, and the maximum number of classes it is run with.
 METHODS: dict[str, tuple[Callable[[], Any], int]] = {
     "bitclass, 128 bits": (partial(Bitclass, 128), 10**9),
     "bitclass, 256 bits": (partial(Bitclass, 256), 10**9),

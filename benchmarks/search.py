@@ -1,9 +1,9 @@
-"""Search among very many class codes: exact scan, clusters, faiss: `make search`.
+"""Search among very many class codes by exact scan, clusters and faiss: `make search`.
 
-Short lists of 16 classes at 128 bits, for the 76,000 Han characters where their features are cached
-(`make characters` draws them) and for 1,000,000 derived classes. All methods run on one thread, in
-turn; times are CPU time, medians of several rounds, in batches and one row at a time. Recall is by
-distance: a class that is as near as the right one counts. Writes `results/search.md`.
+Short lists of 16 classes at 128 bits, for 76,000 Han characters, if their features are cached by
+`make characters`, and for 1,000,000 synthetic classes. All methods run on one thread, alternating;
+times are CPU time, medians of several rounds, in batches and one row at a time. Recall is by
+distance: classes at the same distance as the correct one count. Writes `results/search.md`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ TEST_FACE = "tw-kai"
 Codes = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 
 
-def derived(n_classes: int) -> Codes:
-    """Codes of class means and of rows, by a hash function of 50,000 such classes."""
+def synthetic(n_classes: int) -> Codes:
+    """Codes of class means and of rows, by a hash function fitted to 50,000 such classes."""
     labels = np.repeat(np.arange(50_000), 2)
     model = BinaryCodeClassifier(N_BITS, refine=False, random_state=0)
     model.fit(class_rows(labels, 128, seed=0), labels)
@@ -46,25 +46,25 @@ def derived(n_classes: int) -> Codes:
 
 
 def characters(folder: Path) -> Codes | None:
-    """Codes of Han characters and of rows of a typeface that was not learned from."""
+    """Codes of Han characters, and of rows of an unseen typeface."""
     faces = {
         path.parent.name: (np.load(path), np.load(path.with_name("features.npy"), mmap_mode="r"))
         for path in sorted(folder.glob("*/characters.npy"))
     }
     if TEST_FACE not in faces:
         return None
-    read, rows = faces.pop(TEST_FACE)
+    test_labels, rows = faces.pop(TEST_FACE)
     y = np.concatenate([labels for labels, _ in faces.values()])
     X = np.concatenate([features for _, features in faces.values()])
-    keep = np.isin(y, read)
+    keep = np.isin(y, test_labels)
     model = BinaryCodeClassifier(N_BITS, refine=False, random_state=0).fit(X[keep], y[keep])
-    known = np.flatnonzero(np.isin(read, y))
+    known = np.flatnonzero(np.isin(test_labels, y))
     chosen = np.random.default_rng(0).choice(known, N_QUERIES, replace=False)
     return model.packed().weights, model.encode(np.asarray(rows[np.sort(chosen)], np.float32))
 
 
 def methods(weights: NDArray[np.uint8], names: list[str]) -> dict[str, Callable[..., Any]]:
-    """Searches by name, each from codes to distances (n, 16), nearest first."""
+    """Search functions by name; each maps codes to distances (n, 16), nearest first."""
     found: dict[str, Callable[..., Any]] = {}
     exact = HammingIndex(weights)
     found["scan"] = lambda codes: exact.top_k(codes, K)[1]
@@ -85,7 +85,7 @@ def methods(weights: NDArray[np.uint8], names: list[str]) -> dict[str, Callable[
 
         def probe(codes: NDArray[np.uint8], n_probe: int) -> Any:
             inverted.nprobe = n_probe
-            assert quantiser.ntotal == n_lists  # which also keeps it alive
+            assert quantiser.ntotal == n_lists  # also keeps it alive
             return inverted.search(codes, K)[0]
 
         for n_probe in PROBES:
@@ -104,17 +104,17 @@ def methods(weights: NDArray[np.uint8], names: list[str]) -> dict[str, Callable[
 
 
 def measured(weights: NDArray[np.uint8], codes: NDArray[np.uint8], names: list[str], rounds: int):
-    """Recall, and microseconds per row in batches and one at a time, of each method."""
+    """Recall of each method, and microseconds per row in batches and one at a time."""
     searches = methods(weights, names)
-    right = searches["scan"](codes)
+    exact = searches["scan"](codes)
     rows = []
     for name, search in searches.items():
         distances = search(codes)
         rows.append(
             {
                 "search": name,
-                "recall of the nearest": float(np.mean(distances[:, 0] == right[:, 0])),
-                "of the short list": float(np.mean(distances <= right[:, -1:])),
+                "recall of the nearest": float(np.mean(distances[:, 0] == exact[:, 0])),
+                "of the short list": float(np.mean(distances <= exact[:, -1:])),
             }
         )
     batch: dict[str, list[float]] = {name: [] for name in searches}
@@ -131,10 +131,10 @@ def measured(weights: NDArray[np.uint8], codes: NDArray[np.uint8], names: list[s
 
 
 def exact_indices(weights: NDArray[np.uint8], codes: NDArray[np.uint8]) -> dict[str, float]:
-    """Share of the classes that exact indices would have to visit for a short list.
+    """Fraction of the classes that exact indices would have to visit for a short list.
 
     Clusters are visited unless the triangle inequality excludes them. Multi-index hashing visits
-    the classes that differ in at most radius / 8 bits in one of 8 parts of 16 bits.
+    the classes that differ in at most radius / 8 bits in one of 8 substrings of 16 bits.
     """
     codes = codes[:100]
     farthest = HammingIndex(weights).top_k(codes, K)[1][:, -1]
@@ -162,7 +162,9 @@ def exact_indices(weights: NDArray[np.uint8], codes: NDArray[np.uint8]) -> dict[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--classes", type=int, default=1_000_000, help="derived ones; 0 for none")
+    parser.add_argument(
+        "--classes", type=int, default=1_000_000, help="synthetic classes; 0 for none"
+    )
     parser.add_argument("--characters", type=Path, default=BUILD / "characters")
     parser.add_argument("--methods", nargs="+", default=["clusters", "flat", "ivf", "hnsw"])
     parser.add_argument("--rounds", type=int, default=5)
@@ -171,18 +173,21 @@ def main() -> None:
     with threads_of_all(1):
         problems = {"Han characters": lambda: characters(options.characters)}
         if options.classes:
-            problems["derived"] = lambda: derived(options.classes)
+            problems["synthetic"] = lambda: synthetic(options.classes)
         for name, make in problems.items():
-            made = make()
-            if made is None:
+            problem = make()
+            if problem is None:
                 print(f"{name}: no features in {options.characters}; skipped")
                 complete = False
                 continue
-            weights, codes = made
+            weights, codes = problem
             title = f"{name}, {len(weights):,} classes"
             results[title] = measured(weights, codes, options.methods, options.rounds)
             results[f"{name}: classes visited by exact indices"] = [exact_indices(weights, codes)]
-    note = f"Short lists of {K} at {N_BITS} bits, one thread, CPU time: `make search`."
+    note = (
+        f"Short lists of {K} classes at {N_BITS} bits; CPU time on one thread. "
+        "Measured by `make search`."
+    )
     write_page("search", "Search among class codes", note, results, keep=complete)
 
 

@@ -1,12 +1,12 @@
 """Requests per second and latencies of `bitclass serve`: `make serving`.
 
-1,000 classes, 512 features, 128 bits; 1 and 64 clients over kept connections, single rows and
-batches of 100, as JSON and as binary tensors. Beside it the same requests in JSON to a plain
-Starlette application in which a scikit-learn LinearSVC predicts in a thread of Starlette's pool.
-Both compute with one thread per request: by default the threads of OpenBLAS, which single rows
-wake as well, wait for each other in all threads of the pool, and LinearSVC is 10 to 300 times
-slower. Services take turns; clients are one further process. Then the memory of ten processes that
-serve a model of 138 MB (Linux). Writes `results/serving.md`.
+1,000 classes, 512 features, 128 bits; 1 and 64 clients with keep-alive connections, single rows and
+batches of 100, as JSON and as binary tensors. The baseline gets the same requests in JSON: a plain
+Starlette application in which a scikit-learn LinearSVC predicts in Starlette's thread pool. Both
+compute with one thread per request: by default the OpenBLAS threads of all pool threads, which even
+single rows use, wait for each other, and LinearSVC is 10 to 300 times slower. Services alternate;
+all clients are in another process. Also measures the memory of ten processes that serve a model of
+138 MB (Linux). Writes `results/serving.md`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ LARGE_CLASSES, LARGE_BITS = 1_000_000, 1024
 N_WORKERS = 10
 LABELS = np.array([f"n{i:08d}" for i in range(N_CLASSES)])
 NOTE = (
-    f"{N_CLASSES:,} classes, {N_FEATURES} features, {N_BITS} bits; kept connections, one process "
-    "per service and one for all clients, in turn, medians of rounds; one thread per prediction on "
-    "both sides (`--jobs 1`, `OPENBLAS_NUM_THREADS=1`; with the default of OpenBLAS, LinearSVC "
-    "behind a pool of threads is many times slower). JSON: POST /predict. Binary: FP32 tensors of "
-    "the Open Inference Protocol. Memory: sum of the proportional set sizes (PSS), in which a page "
-    f"shared by n processes counts 1/n in each, after predictions in all processes; "
+    f"{N_CLASSES:,} classes, {N_FEATURES} features, {N_BITS} bits. Each service is one process, "
+    "all clients are another, and connections are kept alive. Services alternate; the results are "
+    "medians over rounds. Both sides use one thread per prediction (`--jobs 1`, "
+    "`OPENBLAS_NUM_THREADS=1`; with OpenBLAS's default, LinearSVC behind a thread pool is many "
+    "times slower). JSON: POST /predict. Binary: FP32 tensors of the Open Inference Protocol. "
+    "Memory: sum of the proportional set sizes (PSS), in which a page shared by n processes counts "
+    "1/n in each, after predictions in all processes; "
     f"{LARGE_CLASSES:,} classes, {LARGE_BITS:,} bits. Measured by `make serving`."
 )
 
@@ -52,7 +53,7 @@ def write_model(path: Path, labels: Any, n_bits: int = N_BITS) -> None:
 
 
 def serve_baseline() -> None:
-    """What a user would write: LinearSVC behind Starlette."""
+    """Serve the baseline, as a user would write it: LinearSVC behind Starlette."""
     import orjson
     import uvicorn
     from sklearn.svm import LinearSVC
@@ -65,7 +66,7 @@ def serve_baseline() -> None:
     from bitclass.serving import listen
 
     rng = np.random.default_rng(0)
-    model = LinearSVC()  # not fitted, which takes hours at 1,000 classes and changes no time here
+    model = LinearSVC()  # not fitted, which takes hours with 1,000 classes and affects no time here
     model.coef_ = rng.standard_normal((N_CLASSES, N_FEATURES))
     model.intercept_ = rng.standard_normal(N_CLASSES)
     model.classes_ = LABELS
@@ -83,7 +84,7 @@ def serve_baseline() -> None:
 
 
 class Running(NamedTuple):
-    """A service: its process, and the port it listens on."""
+    """A running service: its process ID and port."""
 
     process: int
     port: int
@@ -91,13 +92,13 @@ class Running(NamedTuple):
 
 @contextmanager
 def running(*command: str) -> Iterator[Running]:
-    """A service while it runs."""
+    """Run a service in a subprocess."""
     env = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
     try:
         assert process.stdout is not None
         found = re.search(r":(\d+)/", process.stdout.readline())
-        assert found, f"{command} does not start"
+        assert found, f"{command} did not start"
         yield Running(process.pid, int(found[1]))
     finally:
         process.terminate()
@@ -120,24 +121,24 @@ def request_of(X: np.ndarray[Any, Any], binary: bool) -> bytes:
 
 
 async def load(port: int, request: bytes, n_clients: int, seconds: float) -> list[float]:
-    """Seconds of each request of clients that send one after the other."""
+    """Latencies of all requests; each client waits for the answer before its next request."""
     end = time.perf_counter() + seconds
-    taken: list[float] = []
+    latencies: list[float] = []
 
     async def client() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        while (began := time.perf_counter()) < end:
+        while (start := time.perf_counter()) < end:
             writer.write(request)
             head = await reader.readuntil(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.1 200"), head
             length = re.search(rb"\ncontent-length: (\d+)", head, re.IGNORECASE)
             assert length is not None
             await reader.readexactly(int(length[1]))
-            taken.append(time.perf_counter() - began)
+            latencies.append(time.perf_counter() - start)
         writer.close()
 
     await asyncio.gather(*(client() for _ in range(n_clients)))
-    return taken
+    return latencies
 
 
 def main() -> None:
@@ -183,7 +184,7 @@ def serving(path: Path, *options: str) -> AbstractContextManager[Running]:
 
 
 def measure_memory(path: Path) -> list[dict[str, Any]]:
-    """Memory of services, each with the parent and its workers, in MB."""
+    """Memory of services in MB, including parents and workers."""
     cases = {
         "1 process": (1, ()),
         f"{N_WORKERS} processes, each loads the model": (N_WORKERS, ()),
@@ -214,12 +215,12 @@ def measure(
     found: dict[str, list[tuple[float, ...]]] = {name: [] for name in cases}
     for i in range(rounds + 1):
         for name, (port, request) in cases.items():
-            began = time.perf_counter()
-            taken = asyncio.run(load(port, request, n_clients, seconds))
-            elapsed = time.perf_counter() - began  # the last answers come after the end
+            start = time.perf_counter()
+            latencies = asyncio.run(load(port, request, n_clients, seconds))
+            elapsed = time.perf_counter() - start  # the last answers arrive after the end
             if i:  # the first round warms up
-                percentiles = np.percentile(taken, [50, 99]) * 1e3
-                found[name].append((len(taken) / elapsed, *percentiles))
+                percentiles = np.percentile(latencies, [50, 99]) * 1e3
+                found[name].append((len(latencies) / elapsed, *percentiles))
     table = []
     for name, results in found.items():
         rate, p50, p99 = (float(statistics.median(values)) for values in zip(*results, strict=True))

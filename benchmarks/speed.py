@@ -1,4 +1,4 @@
-"""Speed of bitclass compared with its peers, as ratios in one run: `make bench`.
+"""Speed of bitclass relative to other libraries, measured in one run: `make bench`.
 
 Writes `results/speed.md`. `--only NAME` runs one part.
 """
@@ -36,14 +36,15 @@ from harness import (
 
 ALL_THREADS = len(os.sched_getaffinity(0))
 NOTE = (
-    "Ratios of medians in one run, peers and ours alternating, equal threads on both sides; "
-    "training of LinearSVC, a minute long and always on one thread, is timed once, between two "
-    "sets of ours. Measured by `make bench`."
+    "Ratios of median times in one run, alternating between the peer and bitclass, with the same "
+    "number of threads. Training LinearSVC takes a minute, always on one thread, and is timed "
+    "once, between two sets of bitclass runs. A ratio below *floor* is marked *missed*; *aim* is "
+    "the target. Measured by `make bench`."
 )
-#: A comparison: how many times faster ours is than a peer, and what is expected of it.
+#: A comparison: how many times faster ours is than a peer, and the expected ratio.
 Row = dict[str, Any]
 
-# The paper's method without what is added to it.
+# The paper's method without additions.
 PLAIN: dict[str, Any] = {"initial_codes": "projection"}
 
 
@@ -114,7 +115,7 @@ def encode(threads: int) -> Iterator[Row]:
     scale = rng.uniform(0.5, 2.0, 4096).astype(np.float32)
     t = np.zeros(128)
     int8 = HashFunction(P, t, precision="int8")
-    # As learned models do it: rows are standardised before they are quantised.
+    # As in trained models: rows are standardised before they are quantised.
     standardised = HashFunction(P, t, precision="int8", centre=centre, scale=scale)
     timed_with = partial(compare, threads=threads, rounds=7)
     shape = "encode, d = 4,096, r = 128, n = 20,000"
@@ -132,7 +133,7 @@ def encode(threads: int) -> Iterator[Row]:
 
 
 def rescoring(threads: int) -> Iterator[Row]:
-    """A short list of 16 compared with the nearest class: how much more it costs."""
+    """Cost of rescoring a short list of 16, relative to the nearest class."""
     rng = np.random.default_rng(0)
     for d, n_classes, n_bits in itertools.product((384, 4096), (1_000, 21_841), (128, 256)):
         nearest = random_model(np.arange(n_classes), d, n_bits, standardised=True)
@@ -154,7 +155,7 @@ def predict(threads: int) -> Iterator[Row]:
     rng = np.random.default_rng(0)
     timed_with = partial(compare, threads=threads)
     for n_classes, n_rows, floor, aim in ((1_000, 4_000, 30, 60), (21_841, 400, 250, 500)):
-        svm = LinearSVC()  # with random parameters, as ours
+        svm = LinearSVC()  # with random parameters, like ours
         svm.coef_ = rng.standard_normal((n_classes, 4096))
         svm.intercept_ = rng.standard_normal(n_classes)
         svm.classes_ = np.arange(n_classes)
@@ -176,9 +177,9 @@ def predict(threads: int) -> Iterator[Row]:
             yield timed_with(what, "LinearSVC.predict", *works, rounds=31, floor=10, aim=30)
 
 
-@cache  # a minute, on one thread whatever their number
+@cache  # takes a minute, always on one thread
 def svm_seconds(name: str, max_iter: int) -> float:
-    """Seconds of training LinearSVC (Crammer-Singer) on standardised rows."""
+    """Training time of LinearSVC (Crammer-Singer) on standardised rows."""
     X, y, *_ = load(DATA / f"{name}.npz")
     X = StandardScaler().fit_transform(X).astype(np.float32)
     options = {"multi_class": "crammer_singer", "random_state": 0, "dual": True}
@@ -218,7 +219,7 @@ def fit(threads: int) -> Iterator[Row]:
 
 
 def growth() -> list[dict[str, Any]]:
-    """Times, relative to the first, as n, d, r and C are each doubled three times."""
+    """Relative times as n, d, r and C are each doubled three times."""
     rng = np.random.default_rng(0)
     base = {"n": 16_000, "d": 512, "r": 128, "C": 100}
     found: dict[str, dict[str, Any]] = {}
@@ -258,7 +259,7 @@ PARTS: dict[str, Callable[[int], Iterator[Row]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=[*PARTS, "growth"], help="run one part")
-    parser.add_argument("--threads", type=int, help="one number of threads instead of 1 and all")
+    parser.add_argument("--threads", type=int, help="number of threads, instead of 1 and all")
     options, complete = parse_options(parser)
     rows: list[Row] = []
     counts = [options.threads] if options.threads else sorted({1, ALL_THREADS})

@@ -2,9 +2,9 @@
 
 Accuracy, training time, peak memory and model size on CLINC-150 (150 intents), on place names
 (136,907 places), on 100,000 columns of n-grams, and on dense rows of 20,000 features, compared
-with LinearSVC where that can be trained; texts to labels by `NgramHasher`, and by fastText if it
-is installed (`pip install fasttext-numpy2`). Each part runs in a process of its own, those
-with LinearSVC on one thread and in turn with it. Writes `results/text.md`.
+with LinearSVC if that is feasible; from texts to labels by `NgramHasher`, and by fastText if it is
+installed (`pip install fasttext-numpy2`). Each part runs in a separate process; comparisons with
+LinearSVC run on one thread. Writes `results/text.md`.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from bitclass.text import NgramHasher, TextRows, open_texts
 from harness import DATA, checked, in_child, parse_options, peak_mb, timed, write_page
 
 NOTE = (
-    "Accuracy in %, seconds of wall time, size of the model file (LinearSVC: of its coefficients), "
-    "peak memory of the process. CLINC-150 and the 100,000 columns on one thread, the others on "
-    "all cores. Measured by `make text`."
+    "Accuracy in %, wall time in seconds, size of the model file (for LinearSVC, of its "
+    "coefficients), and peak memory of the process. CLINC-150 and the comparison with LinearSVC "
+    "use one thread, the rest all cores. Measured by `make text`."
 )
 Texts = tuple[list[str], NDArray[Any], list[str], NDArray[Any]]
 Result = dict[str, Any]
 
 
 def read_texts(name: str) -> Texts:
-    """Training and test texts of a file, with their labels."""
+    """Read training and test texts with their labels."""
     with gzip.open(DATA / f"{name}.tsv.gz", "rt") as lines:
         rows = [line.rstrip("\n").split("\t") for line in lines]
     train = [row for row in rows if row[0] == "train"]
@@ -55,7 +55,7 @@ def read_texts(name: str) -> Texts:
 
 
 def tfidf(words: int, characters: int) -> Any:
-    """TF-IDF of n-grams of words and of characters, up to these lengths."""
+    """TF-IDF of word and character n-grams up to these lengths."""
     return make_union(
         TfidfVectorizer(ngram_range=(1, words), sublinear_tf=True, dtype=np.float32),
         TfidfVectorizer(
@@ -75,7 +75,7 @@ def file_bytes(classifier: BinaryCodeClassifier) -> int:
 def compare_with_linear_svc(
     data: str, X: csr_matrix, y: NDArray[Any], X_test: csr_matrix, y_test: NDArray[Any]
 ) -> list[Result]:
-    """Ours at 128 and 256 bits and LinearSVC, on one thread each."""
+    """Compare bitclass at 128 and 256 bits with LinearSVC, on one thread each."""
     results = []
     with threadpool_limits(1):
         for n_bits in (128, 256):
@@ -141,14 +141,14 @@ def sentences() -> list[Result]:
                     "accuracy": round(100 * float(np.mean(model.predict(test) == y_test)), 2),
                     "fit s": round(seconds, 2),
                     "MB": round(path.stat().st_size / 1e6, 2),
-                    "us per text": round(microseconds(model.predict, test), 1),
+                    "µs per text": round(microseconds(model.predict, test), 1),
                 }
             )
     return results
 
 
 def microseconds(predict: Callable[[list[str]], Any], texts: list[str]) -> float:
-    """Median time of the prediction of one text, Python included."""
+    """Median time to predict one text, including Python overhead."""
     times = [timed(lambda text=text: predict([text])).seconds for text in texts[:2000]]
     return 1e6 * float(np.median(times))
 
@@ -183,8 +183,8 @@ def place_names() -> list[Result]:
             "method": "NgramHasher and bitclass, 256 bits",
             "accuracy": round(100 * float(np.mean(found.astype(str) == y_test)), 2),
             "file to model s": round(seconds, 1),
-            "us per name": round(1e6 * predicting / len(test), 1),
-            "us per single name": round(microseconds(model.predict, test), 1),
+            "µs per name": round(1e6 * predicting / len(test), 1),
+            "µs per single name": round(microseconds(model.predict, test), 1),
             "MB": round(size / 1e6, 1),
             "peak GB": round(peak_mb() / 1e3, 2),
         }
@@ -218,8 +218,8 @@ def fasttext_names() -> list[Result]:
                     "method": "fastText, " + ", ".join(f"{k} {v}" for k, v in settings.items()),
                     "accuracy": round(100 * float(np.mean(found == y_test)), 2),
                     "file to model s": round(seconds, 1),
-                    "us per name": round(1e6 * predicting / len(test), 1),
-                    "us per single name": None,
+                    "µs per name": round(1e6 * predicting / len(test), 1),
+                    "µs per single name": None,
                     "MB": round(path.stat().st_size / 1e6, 1),
                     "peak GB": round(peak_mb() / 1e3, 2),
                 }
@@ -263,7 +263,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=list(PARTS), choices=list(PARTS))
     options, complete = parse_options(parser)
     if not (DATA / "clinc150_text.tsv.gz").exists():
-        sys.exit(f"{DATA}: no texts there; set BITCLASS_DATA")
+        sys.exit(f"{DATA}: no texts found; set BITCLASS_DATA")
     tables: dict[str, list[Result]] = {}
     for name in options.only:
         heading, part = PARTS[name]

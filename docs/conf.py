@@ -1,7 +1,7 @@
-"""Settings of the documentation site: `make docs` builds it into build/docs, without a network.
+"""Configuration of the documentation site: `make docs` builds it into build/docs, offline.
 
-Pages that others own are written before each build: results of the benchmarks, the command
-reference, and the project's files in its root folder. They are not kept in the repository.
+Benchmark results, the command reference and the Markdown files of the root folder are copied or
+generated before each build, and not committed.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ extensions = [
 ]
 templates_path = ["_templates"]
 
-smartquotes_action = "qe"  # options begin with two hyphens, which are not a dash
+smartquotes_action = "qe"  # no dashes: options begin with two hyphens
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 
 toc_object_entries_show_parents = "hide"
-autodoc_typehints = "none"  # numpydoc's sections have them, with shapes
+autodoc_typehints = "none"  # numpydoc sections have types and shapes
 autodoc_member_order = "bysource"
-autodoc_default_options = {  # of scikit-learn, with links to its own site
+autodoc_default_options = {  # methods of scikit-learn, which link to its site
     "exclude-members": "set_fit_request, set_partial_fit_request, set_score_request"
 }
-numpydoc_show_class_members = False  # the template of classes lists them
+numpydoc_show_class_members = False  # listed by the class template
 python_use_unqualified_type_names = True
 
 sphinx_gallery_conf = {
@@ -90,11 +90,11 @@ html_theme_options = {
 
 
 def site_links(text: str) -> str:
-    """Links between files of the repository as links between pages of the site."""
+    """Convert links between repository files to links between pages of the site."""
     up = r"\]\((?:\.\./)*"
     text = re.sub(r"\[([^\]]*)" + up + r"[\w/.-]+\.(?:py|cpp|hpp|csv|json|toml)\)", r"\1", text)
     results = ROOT / "benchmarks" / "results"
-    text = re.sub(  # what has not been measured yet
+    text = re.sub(  # no links to results that do not exist yet
         r"\[([^\]]*)" + up + r"(?:benchmarks/)?results/([\w/.-]+)\)",
         lambda link: link[0] if (results / link[2]).exists() else link[1],
         text,
@@ -108,7 +108,7 @@ def site_links(text: str) -> str:
 
 
 def copy_pages() -> None:
-    """Benchmarks with their figures, and the project's files in its root folder."""
+    """Copy the benchmark pages with their figures, and the Markdown files of the root folder."""
     benchmarks, project_files = DOCS / "benchmarks", DOCS / "development" / "project"
     for folder in (benchmarks, project_files):
         shutil.rmtree(folder, ignore_errors=True)
@@ -127,7 +127,7 @@ def copy_pages() -> None:
 
 
 def write_commands() -> None:
-    """One page per command, in the words of its help."""
+    """Generate one page per command from its help text."""
     folder = DOCS / "commands"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -137,34 +137,34 @@ def write_commands() -> None:
         command = typer.main.get_command(app)
         context = typer.Context(command, info_name=f"bitclass {name}")
         page = get_docs_for_click(obj=command, ctx=context, name=f"bitclass {name}")
-        (folder / f"{name}.md").write_text(page.replace("`", "", 2))  # of the title
+        (folder / f"{name}.md").write_text(page.replace("`", "", 2))  # in the title
     table = [
         f"| [`bitclass {name}`]({name}.md) | {summary} |" for name, summary in COMMANDS.items()
     ]
-    lines = ["# Commands", "", "| command | what it does |", "|---|---|", *table, ""]
+    lines = ["# Commands", "", "| command | description |", "|---|---|", *table, ""]
     lines += ["```{toctree}", ":hidden:", "", *COMMANDS, "```", ""]
     (folder / "index.md").write_text("\n".join(lines))
 
 
 def rewrite_links(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Pages link to files outside docs/ as they lie in the repository."""
+    """Rewrite links to files outside docs/, which are relative to the repository."""
     source[0] = site_links(source[0])
 
 
 def visit_math(self: Any, node: nodes.math) -> None:
-    """MathML, which browsers show without scripts or fonts from elsewhere."""
+    """Write a formula as MathML, which needs no scripts or external fonts."""
     self.body.append(tex2mathml(node.astext()))
     raise nodes.SkipNode
 
 
 def visit_math_block(self: Any, node: nodes.math_block) -> None:
-    """A displayed formula, which scrolls if it is wider than the page."""
+    """Write a displayed formula, which scrolls if it is wider than the page."""
     self.body.append(f'<div class="formula">{tex2mathml(node.astext(), as_block=True)}</div>')
     raise nodes.SkipNode
 
 
 def setup(app: Sphinx) -> None:
-    """Called by Sphinx."""
+    """Set up the build; called by Sphinx."""
     copy_pages()
     write_commands()
     app.connect("source-read", rewrite_links)

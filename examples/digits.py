@@ -1,4 +1,4 @@
-"""The estimator in one script: fit, predict, codes, more rows later, batches, parameter search."""
+"""The estimator in one script: fit, predict, codes, incremental training, batches, grid search."""
 
 from collections.abc import Iterator
 
@@ -17,29 +17,29 @@ classifier = BinaryCodeClassifier(n_bits=128, random_state=0).fit(X, y)
 print(f"accuracy: {classifier.score(X_test, y_test):.3f}")
 
 # The best classes, their Hamming distances and probabilities.
-labels, distances, shares = classifier.top_classes(X_test[:3], k=2, probabilities=True)
-for true, best, bits, share in zip(y_test, labels, distances, shares, strict=False):
-    print(f"a {true}: {best.tolist()} at {bits.tolist()} bits, {share.round(3).tolist()}")
+labels, distances, probabilities = classifier.top_classes(X_test[:3], k=2, probabilities=True)
+for true, best, bits, p in zip(y_test, labels, distances, probabilities, strict=False):
+    print(f"digit {true}: {best.tolist()} at {bits.tolist()} bits, {p.round(3).tolist()}")
 
-# Codes: 16 bytes per sample, which also serve similarity search.
+# Codes: 16 bytes per sample, also useful for similarity search.
 codes = classifier.encode(X_test)
 print(f"codes: {codes.shape[0]} x {codes.shape[1]} bytes")
 
-# The method as published, without what the library adds.
+# The method as published, without the library's additions.
 for loss in ("hinge", "exponential"):
     paper = BinaryCodeClassifier.paper(n_bits=128, loss=loss, random_state=0).fit(X, y)
     print(f"accuracy of the paper's method, {loss} loss: {paper.score(X_test, y_test):.3f}")
 
-# A class that appears later: the hash function is extended, old rows are not needed.
-late = y == 9
-online = BinaryCodeClassifier(n_bits=128, random_state=0).fit(X[~late], y[~late])
-online.partial_fit(X[late], y[late])
+# A class that appears later: the hash function is extended, without the old rows.
+is_new = y == 9
+online = BinaryCodeClassifier(n_bits=128, random_state=0).fit(X[~is_new], y[~is_new])
+online.partial_fit(X[is_new], y[is_new])
 print(f"accuracy with the 9 added later: {online.score(X_test, y_test):.3f}")
 
 
-# Rows in batches, as they would come from a file larger than memory.
+# Rows in batches, as from a file larger than memory.
 def batches(start_row: int) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
-    """Rows from a row number on, always in the same order."""
+    """Yield the rows from `start_row` on, always in the same order."""
     for first in range(start_row, len(X), 500):
         yield X[first : first + 500], y[first : first + 500]
 
@@ -47,6 +47,6 @@ def batches(start_row: int) -> Iterator[tuple[NDArray[np.float64], NDArray[np.in
 batched = BinaryCodeClassifier(n_bits=128, random_state=0).fit_batches(batches)
 print(f"accuracy from batches: {batched.score(X_test, y_test):.3f}")
 
-# Parameters are searched as with any estimator.
+# Grid search works as with any estimator.
 search = GridSearchCV(classifier, {"kernel": [None, "rbf"], "n_bits": [64, 128]}, cv=3).fit(X, y)
 print(f"best of the grid: {search.best_params_}, {search.score(X_test, y_test):.3f}")

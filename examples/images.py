@@ -1,7 +1,7 @@
-"""From images to a classifier, on images that this script draws.
+"""Image classification, on images drawn by this script.
 
 Draws folders of shapes and textures, extracts features, trains a classifier, and writes a contact
-sheet of new images with their predicted classes:
+sheet of test images with their predicted classes:
 
     python examples/images.py --out sheet.png
 
@@ -37,19 +37,19 @@ def disc(draw: ImageDraw.ImageDraw, rng: np.random.Generator, colour: Colour) ->
 
 
 def ring(draw: ImageDraw.ImageDraw, rng: np.random.Generator, colour: Colour) -> None:
-    """A circle that is not filled."""
+    """An empty circle."""
     x, y, r = *rng.uniform(26, 38, 2), rng.uniform(14, 22)
     draw.ellipse((x - r, y - r, x + r, y + r), outline=colour, width=int(rng.integers(3, 6)))
 
 
 def polygon(n_corners: int, depth: float = 1.0) -> Painter:
-    """A regular polygon, or a star where every other corner is drawn in."""
+    """A regular polygon, or a star if `depth` is less than 1."""
 
     def paint(draw: ImageDraw.ImageDraw, rng: np.random.Generator, colour: Colour) -> None:
         x, y, r = *rng.uniform(26, 38, 2), rng.uniform(16, 24)
         turn = -np.pi / 2 + (np.pi / n_corners if n_corners % 2 == 0 else 0)
         angles = np.arange(2 * n_corners) * np.pi / n_corners + turn + rng.normal(0, 0.15)
-        flat = np.cos(np.pi / n_corners)  # half-way corners on the side of the polygon
+        flat = np.cos(np.pi / n_corners)  # inner corners at the middle of the sides
         radii = np.where(np.arange(2 * n_corners) % 2, r * flat * depth, r)
         corners = zip(x + radii * np.cos(angles), y + radii * np.sin(angles), strict=True)
         draw.polygon(list(corners), fill=colour)
@@ -65,14 +65,14 @@ def cross(draw: ImageDraw.ImageDraw, rng: np.random.Generator, colour: Colour) -
 
 
 def stripes(draw: ImageDraw.ImageDraw, rng: np.random.Generator, colour: Colour) -> None:
-    """Upright stripes, a little slanted."""
+    """Nearly vertical stripes."""
     step, slant = rng.uniform(6, 10), rng.uniform(-8, 8)
     for x in np.arange(-10 + rng.uniform(0, step), SIDE + 10, step):
         draw.line((x, 0, x + slant, SIDE), fill=colour, width=int(step / 2))
 
 
 def chequers(draw: ImageDraw.ImageDraw, rng: np.random.Generator, colour: Colour) -> None:
-    """A board."""
+    """A chequerboard."""
     step = int(rng.integers(6, 12))
     for row in range(SIDE // step + 1):
         for column in range(row % 2, SIDE // step + 1, 2):
@@ -81,7 +81,7 @@ def chequers(draw: ImageDraw.ImageDraw, rng: np.random.Generator, colour: Colour
 
 
 def dots(draw: ImageDraw.ImageDraw, rng: np.random.Generator, colour: Colour) -> None:
-    """Small discs anywhere."""
+    """Small discs at random positions."""
     for x, y in rng.uniform(0, SIDE, (int(rng.integers(20, 30)), 2)):
         draw.ellipse((x - 2.5, y - 2.5, x + 2.5, y + 2.5), fill=colour)
 
@@ -100,7 +100,7 @@ PAINTERS: dict[str, Painter] = {
 
 
 def draw_image(painter: Painter, rng: np.random.Generator) -> Image.Image:
-    """One image: two colours that differ, and some noise."""
+    """Draw one image with two colours and some noise."""
     dark, bright = rng.integers(30, 120, 3), rng.integers(135, 226, 3)
     if rng.random() < 0.5:
         dark, bright = bright, dark
@@ -112,7 +112,7 @@ def draw_image(painter: Painter, rng: np.random.Generator) -> Image.Image:
 
 
 def draw_folder(folder: Path, n_each: int, seed: int) -> ImageSet:
-    """Draw images of each class, into one folder per class."""
+    """Draw `n_each` images of each class, in one folder per class."""
     rng = np.random.default_rng(seed)
     for name, painter in PAINTERS.items():
         (folder / name).mkdir(parents=True)
@@ -124,24 +124,24 @@ def draw_folder(folder: Path, n_each: int, seed: int) -> ImageSet:
 def contact_sheet(
     images: ImageSet, predicted: NDArray[np.str_], scale: int = 2, columns: int = 9
 ) -> Image.Image:
-    """All images in a grid with their predicted classes below, wrong ones in red."""
+    """All images in a grid, with their predicted classes below, errors in red."""
     assert images.labels is not None
     cell, caption = SIDE * scale + 8, 18
     n_lines = -(-len(images) // columns)
     sheet = Image.new("RGB", (columns * cell + 8, n_lines * (cell + caption) + 8), "white")
     draw = ImageDraw.Draw(sheet)
-    for row, (own, found) in enumerate(zip(images.labels, predicted, strict=True)):
+    for row, (label, found) in enumerate(zip(images.labels, predicted, strict=True)):
         image = decode(images.read(row), images.names[row])
         x, y = 8 + row % columns * cell, 8 + row // columns * (cell + caption)
         sheet.paste(image.resize((SIDE * scale, SIDE * scale), Image.Resampling.NEAREST), (x, y))
-        right = own == found
-        text = str(found) if right else f"{found}, not {own}"
-        draw.text((x, y + SIDE * scale + 2), text, fill=(0, 110, 40) if right else (200, 0, 0))
+        correct = label == found
+        text = str(found) if correct else f"{found}, not {label}"
+        draw.text((x, y + SIDE * scale + 2), text, fill=(0, 110, 40) if correct else (200, 0, 0))
     return sheet
 
 
 def main() -> None:
-    """Draw, train, predict, and show."""
+    """Draw images, train, predict, and write the contact sheet."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--extractor", default="cnn", help="cnn or onnx:FILE")
     parser.add_argument("--out", type=Path, default=Path("sheet.png"), help="contact sheet")
@@ -158,9 +158,9 @@ def main() -> None:
         assert y_train is not None
         predicted = classifier.fit(X_train, y_train).predict(X_test)
         contact_sheet(test.images, predicted).save(options.out)
-    right = int(np.sum(predicted == y_test))
-    print(f"trained on {len(PAINTERS)} classes from {training.n_rows} images by {extractor.name}")
-    print(f"{right} of {test.n_rows} new images right; see {options.out}")
+    n_correct = int(np.sum(predicted == y_test))
+    print(f"trained on {training.n_rows} images of {len(PAINTERS)} classes with {extractor.name}")
+    print(f"{n_correct} of {test.n_rows} test images correct; see {options.out}")
 
 
 if __name__ == "__main__":

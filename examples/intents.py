@@ -1,4 +1,4 @@
-"""Texts to labels in one script: hash n-grams, learn, save, predict, explain."""
+"""Text classification in one script: hash n-grams, train, save, predict, explain."""
 
 import tempfile
 from pathlib import Path
@@ -26,11 +26,11 @@ pairs = [
 texts = [text for text, _ in pairs]
 intents = np.array([intent for _, intent in pairs])
 
-# Document frequencies are counted once; for files larger than memory there is partial_fit.
+# Count document frequencies; partial_fit does so for files larger than memory.
 hasher = NgramHasher().fit(texts)
 classifier = BinaryCodeClassifier(n_bits=64, random_state=0).fit(hasher.transform(texts), intents)
 
-# The file holds the n-grams too: who loads it needs neither scikit-learn nor the texts.
+# The file includes the n-gram hashing: loading it requires neither scikit-learn nor the texts.
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "intents.safetensors"
     save(path, classifier.packed().with_text(hasher.features_), projection="int8")
@@ -38,7 +38,5 @@ with tempfile.TemporaryDirectory() as folder:
     model = load(path)
 
 for text in ["Will it RAIN in Oslo?", "reserve a tabel for eleven"]:
-    reasons = ", ".join(
-        f"{ngram!r} {share:.2f}" for ngram, share in model.explain(text, n_ngrams=4)
-    )
-    print(f"{text}: {model.predict([text])[0]}, because of {reasons}")
+    ngrams = ", ".join(f"{ngram!r} {share:.2f}" for ngram, share in model.explain(text, n_ngrams=4))
+    print(f"{text}: {model.predict([text])[0]}, because of {ngrams}")

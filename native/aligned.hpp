@@ -1,4 +1,4 @@
-// Zeroed memory that starts at a cache line, so that no vector load of a prepared table straddles two.
+// Zeroed memory aligned to cache lines, so that no vector load straddles two of them.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Arrays from and for Python: checked before a kernel sees their pointer. Every error names the argument.
+// Arrays from and for Python, checked before kernels use their pointers. Every error names the argument.
 #pragma once
 
 #include <unistd.h>
@@ -17,11 +17,11 @@ namespace nb = nanobind;
 
 [[noreturn]] inline void refuse_value(const std::string& message) { throw nb::value_error(message.c_str()); }
 
-// The lengths of an array; kAny allows any along an axis.
+// Expected lengths of the axes of an array; kAny matches any length.
 using Shape = std::initializer_list<std::size_t>;
 constexpr auto kAny = static_cast<std::size_t>(-1);
 
-// Any array of that shape that offers the buffer protocol. Must be made and destroyed with the GIL held.
+// An array of any type that supports the buffer protocol. Must be created and destroyed with the GIL held.
 class AnyArray {
 public:
     AnyArray(nb::handle object, const char* name, Shape expected) : name_(name) {
@@ -49,7 +49,7 @@ public:
     void* pointer() const { return view_.buf; }
     bool read_only() const { return view_.readonly != 0; }
 
-    // NumPy's name of the element type, or the format where NumPy has no plain number for it.
+    // NumPy's name of the element type, or the format string if it is not a plain number.
     std::string dtype() const {
         const std::string format = view_.format == nullptr ? "B" : view_.format;
         const std::size_t at = format.find_first_not_of("@=<");  // native order; big-endian keeps its '>'
@@ -127,11 +127,11 @@ private:
     Array<T> array_;
 };
 
-// Lets other Python threads run while a kernel works.
+// Releases the GIL while a kernel runs.
 //
-// Before Python 3.14, a daemon thread that asks for the GIL while the interpreter shuts down is ended
-// by pthread_exit, which unwinds the stack like an exception, and C++ answers that with terminate()
-// in every destructor on the way. Such a thread is held here instead until the process has ended.
+// Before Python 3.14, a daemon thread that acquires the GIL while the interpreter shuts down is ended
+// by pthread_exit, which unwinds the stack like an exception, so that a destructor on the way calls
+// terminate(). Such a thread is suspended here instead until the process ends.
 class WithoutGil {
 public:
     WithoutGil() : state_(PyEval_SaveThread()) {}

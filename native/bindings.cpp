@@ -1,5 +1,5 @@
-// Python's view of the kernels, which know pointers and sizes only. Types and shapes are checked here, contents by the
-// kernels; results are new arrays. src/bitclass/_native/_kernels.pyi lists the signatures.
+// Python bindings of the kernels. Types and shapes are checked here, contents by the kernels; results are new arrays.
+// src/bitclass/_native/_kernels.pyi lists the signatures.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -53,7 +53,7 @@ void require_width(const HammingIndex& index, std::size_t n_bits) {
                  std::to_string(n_bits) + " bits have, found " + std::to_string(index.n_bytes()));
 }
 
-// New arrays for what a search finds.
+// New arrays for the results of a search.
 template <class... Lengths>
 struct FoundArrays {
     explicit FoundArrays(Lengths... shape) : indices(shape...), distances(shape...) {}
@@ -85,9 +85,9 @@ nb::object scores(const HammingIndex& index, nb::handle codes, std::size_t n_bit
     return products.object;
 }
 
-// -- Encoding: with what they find, these return the first row that is not finite, or n
+// -- Encoding: these also return the index of the first non-finite row, or n
 
-// Rows of features, read where they are: only the elements of a row must lie side by side.
+// Rows of features, read without a copy: only the elements of a row must be contiguous.
 class FeatureArray : public AnyArray {
 public:
     FeatureArray(nb::handle object, std::size_t n_features) : AnyArray(object, "X", {kAny, n_features}) {
@@ -96,9 +96,9 @@ public:
                                                     : Features::Type::float64;
         if (type == Features::Type::float64 && !is("float64")) refuse("float16, float32 or float64", dtype());
         const std::ptrdiff_t size = is("float16") ? 2 : is("float32") ? 4 : 8;
-        const bool side_by_side = stride(1) == size || shape(1) <= 1;
-        if (shape(0) > 0 && !(side_by_side && stride(0) % size == 0 && aligned_to(static_cast<std::size_t>(size)))) {
-            refuse("aligned rows of adjacent features", "another layout");
+        const bool contiguous = stride(1) == size || shape(1) <= 1;
+        if (shape(0) > 0 && !(contiguous && stride(0) % size == 0 && aligned_to(static_cast<std::size_t>(size)))) {
+            refuse("aligned, contiguous rows", "another layout");
         }
         features = {pointer(), type, shape(0), shape(1), stride(0)};
     }
@@ -118,7 +118,7 @@ nb::tuple pack_signs_of(nb::handle scores, nb::handle intercept) {
     return nb::make_tuple(codes.object, bad);
 }
 
-// New arrays for what rescoring finds, after checks of what is wanted.
+// New arrays for the results of rescoring, whose arguments are checked.
 struct RescoredArrays {
     RescoredArrays(const HammingIndex& index, std::size_t n, std::size_t n_bits, Rescoring wanted)
         : best(n, wanted.k), scores(n, wanted.k) {
@@ -196,7 +196,7 @@ nb::tuple rescored_of_rows(const Int8Projection& projection, const HammingIndex&
 
 // -- Sparse rows
 
-// Compressed rows from Python. Offsets and columns come from files too, so they are checked one by one.
+// CSR rows from Python. Offsets and columns may come from files, so each of them is checked.
 struct SparseArray {
     SparseArray(nb::handle indptr, nb::handle indices, nb::handle data, std::size_t n_columns)
         : starts(indptr, "indptr", {kAny}), columns(indices, "indices", {kAny}),
@@ -212,7 +212,7 @@ struct SparseArray {
         }
         for (std::int64_t e = begin; e < end; ++e) {
             if (static_cast<std::uint32_t>(rows.columns[e]) >= n_columns) {
-                refuse_value("indices: expected numbers of columns that exist");
+                refuse_value("indices: expected indices of existing columns");
             }
         }
     }
@@ -246,13 +246,13 @@ void step_of_sparse_rows(nb::handle indptr, nb::handle indices, nb::handle data,
                 table.shape(1), n_threads);
 }
 
-// Texts of Python as bytes, held while they are read.
+// Python texts as bytes, kept alive while they are read.
 class Texts {
 public:
     static constexpr std::size_t kMaxBytes = std::size_t{1} << 30;
 
     explicit Texts(nb::handle sequence) {
-        // A copy, so that nobody takes a text away while the kernels read it.
+        // A copy, so that no other thread can remove a text while the kernels read it.
         items_ = nb::steal(PySequence_Tuple(sequence.ptr()));
         if (!items_.is_valid()) nb::raise_python_error();
         const auto n = static_cast<std::size_t>(PyTuple_Size(items_.ptr()));
@@ -272,7 +272,7 @@ private:
             Py_ssize_t size = 0;
             if (const char* text = PyUnicode_AsUTF8AndSize(item, &size)) return {text, static_cast<std::size_t>(size)};
             if (!PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) nb::raise_python_error();
-            PyErr_Clear();  // lone surrogates, which are no characters and separate words
+            PyErr_Clear();  // lone surrogates, which separate words
             nb::object encoded = nb::steal(PyUnicode_AsEncodedString(item, "utf-8", "surrogatepass"));
             if (!encoded.is_valid()) nb::raise_python_error();
             encoded_.push_back(encoded);
@@ -299,7 +299,7 @@ NgramHasher* make_hasher(int column_bits, int min_chars, int max_chars, int min_
         return (shortest == 0 && longest == 0) || (1 <= shortest && shortest <= longest && longest <= most);
     };
     if (!within(min_chars, max_chars, kMaxChars) || !within(min_words, max_words, kMaxWords)) {
-        refuse_value("lengths: expected 1 <= shortest <= longest <= the most there may be, or 0 and 0");
+        refuse_value("lengths: expected 1 <= shortest <= longest <= the maximum, or 0 and 0");
     }
     const NgramLengths lengths{min_chars, max_chars, min_words, max_words};
     if (weights.is_none()) return new NgramHasher(lengths, column_bits, nullptr);
@@ -307,7 +307,7 @@ NgramHasher* make_hasher(int column_bits, int min_chars, int max_chars, int min_
     return new NgramHasher(lengths, column_bits, factors.data());
 }
 
-// Texts a thread takes at a time.
+// Texts that a thread takes at a time.
 constexpr std::size_t kTextsPerChunk = 64;
 
 nb::tuple rows_of_texts(const NgramHasher& hasher, nb::handle texts, int n_threads) {
@@ -334,7 +334,7 @@ nb::tuple rows_of_texts(const NgramHasher& hasher, nb::handle texts, int n_threa
         for (const Part& part : parts) n_entries += part.columns.size();
     }
     if (n_entries > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
-        refuse_value("texts: too many n-grams for one matrix; give fewer texts at a time");
+        refuse_value("texts: too many n-grams for one matrix; pass fewer texts at a time");
     }
     const NewArray<std::int32_t> columns(n_entries);
     const NewArray<float> values(n_entries);
@@ -353,7 +353,7 @@ nb::tuple rows_of_texts(const NgramHasher& hasher, nb::handle texts, int n_threa
     return nb::make_tuple(starts.object, columns.object, values.object);
 }
 
-// A hash function of sparse rows or texts, whose arrays stay where they are.
+// A hash function of sparse rows or texts, which references the arrays of Python.
 class KeptProjection {
 public:
     KeptProjection(nb::handle places, nb::handle factors, nb::handle projection, nb::handle steps, nb::handle intercept)
@@ -370,7 +370,7 @@ public:
         if (n_kept == 0) refuse_value("projection: expected at least one row, found none");
         if (!std::all_of(places_.data(), places_.data() + places_.shape(0),
                          [&](std::int32_t place) { return -1 <= place && place < n_kept; })) {
-            refuse_value("places: expected numbers of rows of projection, or -1");
+            refuse_value("places: expected indices of rows of projection, or -1");
         }
         if (!factors.is_none()) factors_.emplace(factors, "factors", Shape{table.shape(0)});
         if (!steps.is_none()) steps_.emplace(steps, "steps", Shape{n_bits});
@@ -394,7 +394,7 @@ public:
                        std::size_t n_candidates, int n_threads) const {
         const Texts list(texts);
         if (places_.shape(0) != std::size_t{1} << hasher.column_bits()) {
-            refuse_value("places: expected as many as the columns of texts, found " + std::to_string(places_.shape(0)));
+            refuse_value("places: expected one per column of texts, found " + std::to_string(places_.shape(0)));
         }
         if (n_candidates > 0) require_count("n_candidates", n_candidates, index.n_classes());
         require_width(index, projection_.n_bits);
@@ -418,7 +418,7 @@ private:
 
 PackedRows rows_of(const Codes& codes) { return {codes.data(), codes.shape(0), codes.shape(1)}; }
 
-// Bytes of codes of n_bits, as many as training can do.
+// Bytes per code of n_bits, which must be supported by training.
 std::size_t training_width(std::size_t n_bits) {
     require_count("n_bits", n_bits, kMaxTrainingBits);
     return packed_width(n_bits);
@@ -471,7 +471,7 @@ nb::tuple updated_codes(nb::handle codes, nb::handle weights, nb::handle y, nb::
     const Labels labels(y, "y", {n});
     const Doubles factors(row_weights, "row_weights", {n});
     const Doubles losses(values, "values", {4 * n_bits + 1});
-    // The powers exp(log_step * r) have exponents that fit an integer. A NaN is refused as well.
+    // The exponents of exp(log_step * r) must fit an integer. NaN is rejected as well.
     if (!(log_step >= 0.0 && log_step <= 1000.0)) {
         refuse_value("log_step: expected a number from 0 to 1000, found " + std::to_string(log_step));
     }
@@ -516,7 +516,7 @@ constexpr const char* kCompiler = "GCC " __VERSION__;
 NB_MODULE(_kernels, m) {
     using namespace bitclass;
     m.doc() = "Compiled kernels of bitclass.";
-    // A daemon thread may hold an index when the interpreter ends, which is no concern of the user.
+    // A daemon thread may hold an index when the interpreter exits, which need not be reported.
     nb::set_leak_warnings(false);
     numpy_empty = nb::object(nb::module_::import_("numpy").attr("empty")).release().ptr();
 

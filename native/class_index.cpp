@@ -9,7 +9,7 @@
 namespace bitclass {
 namespace {
 
-// Memory of one search, which each thread keeps.
+// Memory of a search, kept per thread.
 struct Scratch {
     std::vector<std::int32_t> products;  // of the query and all centres
     std::vector<std::uint32_t> counts;   // of centres at each distance
@@ -18,7 +18,7 @@ struct Scratch {
     AlignedArray<std::uint32_t> found;   // candidates of one cluster
 };
 
-// Centres in the order of their distance, then of their number.
+// Orders the centres by distance, then by number.
 void order_by_distance(const std::vector<std::int32_t>& products, std::size_t max_distance, Scratch& scratch) {
     scratch.counts.assign(max_distance + 2, 0);
     for (const std::int32_t product : products) ++scratch.counts[static_cast<std::size_t>(-product / 2) + 1];
@@ -100,7 +100,7 @@ void ClassIndex::collect(const std::uint32_t* query, Candidates& candidates) con
         if (best.size() < wanted) continue;
         std::nth_element(best.begin(), best.begin() + static_cast<std::ptrdiff_t>(wanted - 1), best.end());
         best.resize(wanted);
-        // Classes do not come in ascending order here: one of equal distance may have a lower index.
+        // Classes are not visited in ascending order here: a later one of equal distance may have a lower index.
         threshold = static_cast<std::uint32_t>(best.back() >> 32) + 1;
     }
     for (std::uint64_t& key : best) key = key << 32 | key >> 32;

@@ -1,4 +1,4 @@
-// Class weights in clusters of similar ones: a search visits the few clusters nearest to a code.
+// Class weights grouped into clusters: a search visits only the few clusters nearest to a code.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,13 @@ public:
     ClassIndex(const SearchKernels& kernels, const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes,
                const std::uint8_t* centres, std::size_t n_centres, const std::int64_t* clusters, std::size_t n_probe);
 
-    // Fills an empty list with the `wanted` nearest classes of the n_probe clusters nearest to the query, in the
-    // order of their index; of equally near clusters those of the lowest number. Where these hold fewer classes
-    // than wanted, the next clusters are visited as well.
+    // Fills an empty list with the `wanted` nearest classes of the n_probe clusters nearest to the query, ordered by
+    // index; ties between clusters go to the lowest number. If these contain fewer classes than wanted, further
+    // clusters are visited.
     void collect(const std::uint32_t* query, Candidates& candidates) const;
 
 private:
-    // Fetches the classes of a cluster while those of another are scanned.
+    // Prefetches the classes of a cluster while another is scanned.
     void prefetch(std::size_t cluster) const;
 
     const SearchKernels& kernels_;
@@ -30,8 +30,8 @@ private:
     std::size_t n_centres_;
     std::size_t n_probe_;
     AlignedArray<std::uint8_t> centre_bytes_;
-    AlignedArray<std::uint8_t> bytes_;         // cluster after cluster, each filled up to whole groups
-    std::vector<std::uint32_t> classes_;       // of the places in bytes_
+    AlignedArray<std::uint8_t> bytes_;         // by cluster, each padded to whole groups
+    std::vector<std::uint32_t> classes_;       // class of each slot of bytes_
     std::vector<std::size_t> starts_, sizes_;  // of the clusters
 };
 

@@ -21,7 +21,7 @@ std::uint16_t piece_of(const std::uint8_t* code, std::size_t n_bytes, std::size_
 
 void require_classes(const std::intptr_t* labels, std::size_t n, std::size_t n_classes, const char* name) {
     std::size_t largest = 0;
-    // A negative label is a huge number once unsigned.
+    // Negative labels become huge when converted to unsigned.
     for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, static_cast<std::size_t>(labels[i]));
     if (n > 0 && largest >= n_classes) {
         throw std::invalid_argument(std::string(name) + ": expected class indices in [0, " + std::to_string(n_classes) +
@@ -68,7 +68,7 @@ void require_padding(PackedRows codes, std::size_t n_bits, const char* name) {
     std::uint8_t found = 0;
     for (std::size_t i = 1; i <= codes.n; ++i) found |= codes.codes[i * codes.n_bytes - 1];
     if ((found & padding) != 0) {
-        throw std::invalid_argument(std::string(name) + ": expected zeros in the bits past the last, found ones");
+        throw std::invalid_argument(std::string(name) + ": expected zeros in the padding bits, found ones");
     }
 }
 
@@ -100,7 +100,7 @@ std::vector<std::size_t> order_by_label(const std::intptr_t* labels, std::size_t
     if (std::is_sorted(labels, labels + n)) return {};
     std::vector<std::size_t> order(n);
     const auto [lowest, highest] = std::minmax_element(labels, labels + n);
-    // Unsigned, so that the extremes of the type do not overflow.
+    // Unsigned, so that the difference cannot overflow.
     const std::size_t range = static_cast<std::size_t>(*highest) - static_cast<std::size_t>(*lowest);
     if (range <= 4 * n) {
         const std::size_t base = static_cast<std::size_t>(*lowest);

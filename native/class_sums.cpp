@@ -1,4 +1,4 @@
-// Feature sums of each class: one pass over the rows, as fast as they come from memory.
+// Feature sums of each class, in one pass over the rows, limited by memory bandwidth.
 #include <algorithm>
 #include <vector>
 
@@ -10,11 +10,11 @@
 namespace bitclass {
 namespace {
 
-// Rows of one task, where their classes allow, and the number of tasks from which on rows stay whole:
-// a whole row is a longer stream of memory than a part of one.
+// Minimum number of rows per task, and the number of tasks from which on rows are not divided: whole
+// rows are longer streams of memory.
 constexpr std::size_t kRowsPerTask = 1024;
 constexpr std::size_t kEnoughTasks = 8;
-// Else features are shared out, in whole cache lines.
+// Otherwise features are divided among tasks, in whole cache lines.
 constexpr std::size_t kMinFeaturesPerTask = 256;
 constexpr std::size_t kFeatureShares = 4;
 constexpr std::size_t kFeaturesPerLine = 16;
@@ -32,10 +32,10 @@ void class_sums(const Float* x, std::size_t n, std::size_t n_features, const std
                 const double* row_weights, double* sums, std::size_t n_classes, int n_threads) {
     require_classes(labels, n, n_classes, "labels");
     const RowKernels<Float>& loops = kernels().training;
-    // Class after class, so that a sum is fetched and stored once for several rows.
+    // Ordered by class, so that a sum is loaded and stored once for several rows.
     const std::vector<std::size_t> order = order_by_label(labels, n);
     const auto row_at = [&](std::size_t place) { return order.empty() ? place : order[place]; };
-    std::vector<std::size_t> starts{0};  // of the row tasks: no class belongs to two
+    std::vector<std::size_t> starts{0};  // of the row tasks; no class is split between two
     for (std::size_t i = 1; i < n; ++i) {
         if (i - starts.back() >= kRowsPerTask && labels[row_at(i)] != labels[row_at(i - 1)]) starts.push_back(i);
     }

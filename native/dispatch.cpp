@@ -17,7 +17,7 @@ namespace {
 std::vector<Level> find_levels() {
     std::vector<Level> levels{{"portable", portable::kernels}};
 #if defined(__x86_64__)
-    // The builtin also asks whether the operating system saves the wide registers (xgetbv).
+    // The builtin also checks that the operating system saves the wide registers (xgetbv).
     __builtin_cpu_init();
     const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
     if (has_avx2) levels.push_back({"avx2", avx2::kernels});
@@ -42,7 +42,7 @@ std::atomic<const Level*>& level_in_use() {
 }  // namespace
 
 const std::vector<Level>& available_levels() {
-    // Never freed: a daemon thread may still predict while the process ends.
+    // Never freed: a daemon thread may still predict while the process exits.
     static const auto* levels = new std::vector<Level>(find_levels());
     return *levels;
 }

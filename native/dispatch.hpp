@@ -11,7 +11,7 @@
 
 namespace bitclass {
 
-// The vectorised loops of one level, see simd/level.cpp.
+// The vectorised loops of one level: see simd/level.cpp.
 struct Kernels {
     SearchKernels search;
     EncodeKernels encode;
@@ -25,16 +25,16 @@ struct Level {
     const Kernels& kernels;
 };
 
-// The levels this machine can run, slowest first; portable is always among them.
+// The levels that this machine can run, slowest first; "portable" is always included.
 const std::vector<Level>& available_levels();
 
-// The level in use: the last of the available ones, until use_level chooses another.
+// The level in use: the fastest available one, unless use_level selected another.
 const Level& current_level();
 
 // Throws std::invalid_argument for a name that is unknown or that this machine cannot run.
 void use_level(const std::string& name);
 
-// Those of the level in use.
+// The kernels of the level in use.
 inline const Kernels& kernels() { return current_level().kernels; }
 
 }  // namespace bitclass

@@ -13,15 +13,15 @@
 namespace bitclass {
 namespace {
 
-// A block of rows that each thread keeps, so that no chunk waits for fresh memory.
+// Scratch memory, kept per thread so that chunks do not wait for new pages.
 void* thread_room(std::size_t bytes) {
     thread_local AlignedArray<std::uint8_t> room;
     if (room.size() < bytes) room = AlignedArray<std::uint8_t>(bytes);
     return room.data();
 }
 
-// Runs visit(start, n) over chunks of rows. It returns the first bad row of its chunk, or n; this
-// returns the first of all, or n_rows.
+// Calls visit(start, n) for chunks of rows, which returns the first bad row of its chunk, or n. Returns
+// the first bad row of all, or n_rows.
 template <class Visit>
 std::size_t first_bad_row(std::size_t n_rows, int n_threads, Visit visit) {
     std::atomic<std::size_t> first{n_rows};
@@ -54,7 +54,7 @@ Int8Projection::Int8Projection(const std::int8_t* weights, std::size_t n_feature
                                const float* inverse_scale)
     : kernels_(kernels().encode), n_features_(n_features), n_bits_(n_bits), steps_(steps, steps + n_bits) {
     if (n_features == 0 || n_features > kMaxFeatures) {
-        throw std::invalid_argument("projection: int8 precision takes 1 to " + std::to_string(kMaxFeatures) +
+        throw std::invalid_argument("projection: int8 precision supports 1 to " + std::to_string(kMaxFeatures) +
                                     " features, found " + std::to_string(n_features));
     }
     if (n_bits == 0) throw std::invalid_argument("projection: expected at least 1 bit");
@@ -72,7 +72,7 @@ Int8Projection::Int8Projection(const std::int8_t* weights, std::size_t n_feature
     starts_ = AlignedArray<std::int32_t>(n_columns);
     thresholds_ = AlignedArray<double>(n_columns);
     for (std::size_t k = 0; k < n_columns; ++k) thresholds_[k] = k < n_bits ? thresholds[k] : -1.0;
-    // The sums wrap around, and come out right in the end: their type is unsigned.
+    // Unsigned, because intermediate sums may wrap around.
     std::vector<std::uint32_t> sums(n_bits, 0);
     for (std::size_t j = 0; j < n_features; ++j) {
         for (std::size_t k = 0; k < n_bits; ++k) sums[k] += static_cast<std::uint32_t>(weights[j * n_bits + k]);
@@ -135,7 +135,7 @@ std::size_t predict_rescored(const Int8Projection& projection, const HammingInde
         std::vector<std::uint8_t> codes(rows * width);
         thread_local AlignedArray<std::int8_t> active;
         if (active.size() < rows * stride) active = AlignedArray<std::int8_t>(kEncodedRowsPerChunk * stride);
-        // Columns behind those of a panel are never written.
+        // Columns past the last panel are never written.
         std::fill_n(active.data(), rows * stride, std::int8_t{0});
         const std::size_t bad =
             projection.encode_rows(features, start, rows, codes.data(),

@@ -15,7 +15,7 @@ struct Half {
     std::uint16_t bits;
 };
 
-// Rows of features where NumPy holds them; the elements of a row lie side by side.
+// Rows of features in NumPy's memory; each row is contiguous.
 struct Features {
     enum class Type { float16, float32, float64 };
     const void* data;
@@ -29,49 +29,49 @@ struct Features {
     }
 };
 
-// A projection quantised to int8, in panels of columns as a level's tiles read them.
+// A projection quantised to int8, in panels of columns in the layout of a level's tiles.
 struct Int8Panels {
     const void* weights;
     std::size_t n_features;
-    std::size_t n_padded;  // features with their padding of zeros
+    std::size_t n_padded;  // number of features, padded with zeros
     std::size_t n_bits;
-    // One per column, with padding: columns behind the last bit are never set.
-    const std::int32_t* starts;  // what the sums start from: takes the offset of the rows off again
-    const double* thresholds;    // intercepts in units of the integer sums of a row of scale 1
-    // One per feature, with padding, or null where rows are taken as they are.
+    // One per column, with padding: bits of columns past the last are never set.
+    const std::int32_t* starts;  // initial values of the sums, which cancel the offset of the rows
+    const double* thresholds;    // intercepts in units of the integer sums of a row with factor 1
+    // One per feature, with padding, or null if rows are not standardised.
     const float* centre;
     const float* inverse_scale;
 };
 
-// What turns the sums of an int8 projection into activations: see simd/encode_loops.hpp. With padding, whose
+// Converts the sums of an int8 projection to activations: see simd/encode_loops.hpp. With padding, whose
 // activations are 0.
 struct Int8Activations {
-    const float* steps;      // what 1 stands for in each column, times the steepness of tanh
+    const float* steps;      // scale of each column, times the steepness of tanh
     const float* intercept;  // times the steepness of tanh
-    std::int8_t* out;        // rows of `stride` bytes, or null where only codes are wanted
+    std::int8_t* out;        // rows of `stride` bytes, or null to compute codes only
     std::size_t stride;
 };
 
-// What each SIMD level implements for n rows of n_bits scores, float or double.
+// Implemented by each SIMD level, for n rows of n_bits scores, float or double.
 template <class Float>
 struct ScoreKernels {
-    // Bit k of a row of codes is set where scores[k] + intercept[k] >= 0. Returns the first row with
-    // a score that is not finite, or n.
+    // Bit k of a row of codes is set if scores[k] + intercept[k] >= 0. Returns the first row with a
+    // non-finite score, or n.
     std::size_t (*pack)(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
                         std::uint8_t* codes);
-    // Activations of the scores, rows `stride` bytes apart, zeros behind the last bit.
+    // Activations of the scores, rows `stride` bytes apart, zeros past the last bit.
     void (*activate)(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept, float steepness,
                      std::int8_t* activations, std::size_t stride);
 };
 
-// What each SIMD level implements.
+// Implemented by each SIMD level.
 struct EncodeKernels : ScoreKernels<float>, ScoreKernels<double> {
     void (*widen)(const Half* values, std::size_t n, float* wide);
 
     // The int8 projection: its layout, with features and columns padded to multiples of a step, and the encoding of
-    // rows [start, start + n) with room for int8_room bytes per padded feature. Encoding returns the first of
-    // these rows, counted from start, with an entry that is not finite in float32, or n; such a row is
-    // encoded as zeros.
+    // rows [start, start + n), with int8_room bytes of scratch memory per padded feature. Encoding returns the first
+    // of these rows, counted from start, with an entry that is not finite in float32, or n; such a row is encoded as
+    // zeros.
     std::size_t int8_feature_step;
     std::size_t int8_column_step;
     std::size_t int8_weight_bytes;
@@ -82,25 +82,25 @@ struct EncodeKernels : ScoreKernels<float>, ScoreKernels<double> {
                                void* room, std::uint8_t* codes, const Int8Activations& activations);
 };
 
-// Rows a thread takes at a time: a multiple of every level's tile.
+// Rows that a thread takes at a time: a multiple of every level's tile.
 constexpr std::size_t kEncodedRowsPerChunk = 96;
 
 inline std::size_t packed_width(std::size_t n_bits) { return (n_bits + 7) / 8; }
 
-// Rows of half floats as float32, one row after the other.
+// Converts rows of half floats to contiguous float32.
 void widen(const Features& halves, float* wide, int n_threads);
 
 // Encodes with eight-bit integers. encode_int8 of tests/native/reference.py defines the result.
 class Int8Projection {
 public:
-    // weights: (n_features, n_bits) in [-127, 127]; thresholds: (n_bits,) finite; steps: (n_bits,) what 1 stands for
-    // in each column; centre, inverse_scale: (n_features,) or both null. n_features in [1, kMaxFeatures], n_bits >= 1.
-    // Throws where weights, thresholds or sizes are others.
+    // weights: (n_features, n_bits) in [-127, 127]; thresholds: (n_bits,) finite; steps: (n_bits,) scale of each
+    // column; centre, inverse_scale: (n_features,) or both null. n_features in [1, kMaxFeatures], n_bits >= 1.
+    // Throws if weights, thresholds or sizes are out of range.
     Int8Projection(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits, const double* thresholds,
                    const double* steps, const float* centre, const float* inverse_scale);
 
-    // Codes are rows of packed_width(n_bits()) bytes. Both return the first row that is not finite in
-    // float32, counted from the first that is encoded, or their number.
+    // Codes are rows of packed_width(n_bits()) bytes. Both return the first row that is not finite in float32,
+    // counted from the first encoded row, or the number of rows.
     std::size_t encode(const Features& features, std::uint8_t* codes, int n_threads) const;
     // Rows [start, start + n), on the calling thread.
     std::size_t encode_rows(const Features& features, std::size_t start, std::size_t n, std::uint8_t* codes,
@@ -129,12 +129,12 @@ private:
     AlignedArray<float> inverse_scale_;
 };
 
-// Encode and search, block by block: no array of all codes is ever written. Returns the first row that
-// is not finite in float32, or their number.
+// Encode and search, block by block, without an array of all codes. Returns the first row that is not
+// finite in float32, or the number of rows.
 std::size_t predict(const Int8Projection& projection, const HammingIndex& index, const Features& features, Found found,
                     int n_threads);
 
-// The same with the best of the nearest classes by real-valued codes, tanh(steepness * scores).
+// The same, with the nearest classes ranked by real-valued codes, tanh(steepness * scores).
 std::size_t predict_rescored(const Int8Projection& projection, const HammingIndex& index, const Features& features,
                              float steepness, Rescoring rescoring, Found found, int n_threads);
 

@@ -1,5 +1,5 @@
-// Bit flipping, the paper's Algorithm 1, for f(w) = w'Hw / 2 + g.w: flip the bit of steepest descent until none
-// improves. A flip costs one row of H.
+// Bit flipping, the paper's Algorithm 1, for f(w) = w'Hw / 2 + g.w: flip the bit of steepest descent until no flip
+// improves f. A flip reads one row of H.
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -18,8 +18,8 @@ constexpr std::size_t kMaxFlipsPerClass = 1000;
 constexpr std::size_t kRowsPerChunk = 64;
 constexpr std::size_t kMinEntriesForThreads = 1 << 18;
 
-// Slopes Hw + g and tolerances of `rows` neighbouring classes. The sum of each runs in order, so several
-// run side by side to hide the latency of an addition.
+// Slopes Hw + g and tolerances of `rows` consecutive classes. Each sum is sequential, so several are computed
+// at once to hide the latency of an addition.
 template <int rows>
 void initial_slopes(const double* H, const double* g, const double* w, std::size_t n_classes, double* slope,
                     double* tolerance) {
@@ -38,7 +38,7 @@ void initial_slopes(const double* H, const double* g, const double* w, std::size
     }
 }
 
-// An entry on the diagonal would count as a gain of each flip of its bit, back and forth.
+// A diagonal entry would count as a gain of every flip of its bit, back and forth.
 void require_zero_diagonal(const double* H, std::size_t n_classes) {
     for (std::size_t c = 0; c < n_classes; ++c) {
         const double entry = H[c * n_classes + c];
@@ -76,11 +76,11 @@ double flip_bits(const double* H, const double* g, std::int8_t* w, std::size_t n
     for (std::size_t n_flips = 0;; ++n_flips) {
         const double largest = loops.move_slopes(slope.data(), flipped_row, factor, signs.data(), tolerance.data(),
                                                  n_classes, gains.data());
-        if (!(largest > 0.0)) break;  // nothing improves, or a NaN among the gains
+        if (!(largest > 0.0)) break;  // no flip improves f, or a gain is NaN
         if (n_flips == kMaxFlipsPerClass * n_classes) {
             throw std::invalid_argument("H: expected a symmetric matrix, found one whose flips do not end");
         }
-        // Among gains that are equal but for rounding, the lowest index: noise must not choose.
+        // Among gains that are equal up to rounding, take the lowest index: noise must not choose.
         const auto best = std::find(gains.begin(), gains.end(), largest);
         const double tie_limit = largest - tolerance[static_cast<std::size_t>(best - gains.begin())];
         const auto first = std::find_if(gains.begin(), best, [=](double gain) { return gain >= tie_limit; });

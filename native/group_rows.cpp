@@ -1,5 +1,5 @@
-// Equal (label, code) pairs as one group. Rows are brought into label order, and each label's codes go
-// through a hash table of their own, small enough for the cache where labels are many.
+// Groups rows with equal (label, code) pairs. Rows are ordered by label, and each label has its own hash table
+// of codes, which fits into the cache if labels are many.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -12,7 +12,7 @@ namespace bitclass {
 namespace {
 
 constexpr std::size_t kRowsPerTask = 1 << 14;
-// Codes whose slots are fetched ahead of use.
+// Number of codes whose slots are prefetched.
 constexpr std::size_t kAhead = 16;
 
 std::uint64_t hash_of(const std::uint8_t* code, std::size_t n_bytes) {
@@ -20,7 +20,7 @@ std::uint64_t hash_of(const std::uint8_t* code, std::size_t n_bytes) {
     for (std::size_t at = 0; at < n_bytes; at += 8) {
         std::uint64_t word = 0;
         std::memcpy(&word, code + at, std::min<std::size_t>(8, n_bytes - at));
-        // Both halves of a product of 128 bits: every bit of the word reaches every bit of the hash.
+        // Both halves of a 128-bit product, so that every bit of the word affects every bit of the hash.
         const unsigned __int128 product = static_cast<unsigned __int128>(hash ^ word) * 0xd6e8feb86659fd93;
         hash = static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64) ^ at;
     }
@@ -28,7 +28,7 @@ std::uint64_t hash_of(const std::uint8_t* code, std::size_t n_bytes) {
 }
 
 struct LabelRun {
-    std::size_t begin;  // places in label order
+    std::size_t begin;  // positions in label order
     std::size_t end;
     std::size_t n_groups = 0;
     std::size_t first_group = 0;
@@ -79,7 +79,7 @@ private:
     const std::uint8_t* code_of(std::size_t row) const { return codes_.codes + row * codes_.n_bytes; }
 
     // Numbers the groups of one label from 0, by first appearance. A slot holds the group's number
-    // plus 1 in 40 bits, and 24 bits of the hash that save most comparisons of unequal codes.
+    // plus 1 in 40 bits, and 24 bits of the hash, which avoid most comparisons of unequal codes.
     void group(LabelRun& label, std::vector<std::uint64_t>& slots) {
         constexpr std::uint64_t kNumber = (std::uint64_t{1} << 40) - 1;
         std::size_t n_slots = 4;
@@ -121,9 +121,9 @@ private:
     PackedRows codes_;
     std::intptr_t* inverse_;
     std::vector<std::size_t> order_;
-    std::vector<std::intptr_t> first_rows_;  // of the groups of each label, from the label's first place on
+    std::vector<std::intptr_t> first_rows_;  // first row of each group; groups of a label start at its run.begin
     std::vector<LabelRun> runs_;
-    std::vector<std::size_t> tasks_;  // runs where the tasks begin, and the end
+    std::vector<std::size_t> tasks_;  // first run of each task, and the number of runs
 };
 
 }  // namespace

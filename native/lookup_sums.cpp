@@ -1,6 +1,6 @@
-// Why there are no vectors here: a look-up is one load whatever the width, and a processor that
-// gathers 8 doubles takes longer than 8 additions with a memory operand. One accumulator a column,
-// in a register, keeps the order of the sums; a dozen of them hide the latency of an addition.
+// Not vectorised: gathering 8 doubles takes longer than 8 additions with a memory operand. One
+// accumulator per column, in a register, keeps the order of the sums; a dozen of them hide the latency
+// of an addition.
 #include "class_runs.hpp"
 
 #include <cstring>
@@ -9,7 +9,7 @@
 namespace bitclass {
 namespace {
 
-// Accumulators in registers at a time: 16 vector registers, less a row weight and scratch.
+// Accumulators held in registers: 16 vector registers, minus the row weight and temporaries.
 constexpr int kMaxColumns = 12;
 
 using Pair = double __attribute__((vector_size(16)));
@@ -26,7 +26,7 @@ void add_columns(const IndexTile& tile, std::size_t first_column, const double* 
             std::memcpy(&value, __builtin_assume_aligned(pairs + index, alignof(Pair)), sizeof value);
             accumulators[c] += weighted ? weight * value : value;
         };
-        // Two indices a load: loads are what this loop runs out of first.
+        // Two indices per load: loads are the bottleneck of this loop.
 #pragma GCC unroll 8
         for (int c = 0; c + 1 < n_columns; c += 2) {
             std::uint32_t two;
@@ -54,7 +54,7 @@ void add_up_to(std::integer_sequence<int, counts...>, std::size_t n_columns, con
 
 void add_paired_lookups(const IndexTile& tile, const double* pairs, double* first_sums, double* second_sums) {
     if (tile.n_columns == 0) return;
-    // Groups of equal size: a last group of one or two columns would wait for its own additions.
+    // Groups of equal size: the additions of a last group of one or two columns would not overlap.
     const std::size_t n_groups = (tile.n_columns + kMaxColumns - 1) / kMaxColumns;
     std::size_t begin = 0;
     for (std::size_t group = 1; group <= n_groups; ++group) {

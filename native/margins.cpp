@@ -11,7 +11,7 @@ namespace bitclass {
 namespace {
 
 constexpr std::size_t kRowsPerChunk = 512;
-// Below this many entries waking a second thread costs more than it saves.
+// With fewer entries, waking a second thread costs more than it saves.
 constexpr std::size_t kMinEntriesForThreads = 1 << 16;
 
 }  // namespace
@@ -28,7 +28,7 @@ void half_margins(PackedRows codes, PackedRows weights, const std::intptr_t* y, 
         std::vector<std::uint32_t> row_pieces(kTileRows * n_pieces);
         std::size_t rows[kTileRows];
         std::size_t classes[kTileRows];
-        std::uint16_t own_distances[kTileRows];
+        std::uint16_t y_distances[kTileRows];
         std::uint16_t last_columns[kTileRows * kPieceColumns];
         const std::size_t chunk_end = std::min(codes.n, (chunk + 1) * kRowsPerChunk);
         for (std::size_t begin = chunk * kRowsPerChunk; begin < chunk_end; begin += kTileRows) {
@@ -38,12 +38,12 @@ void half_margins(PackedRows codes, PackedRows weights, const std::intptr_t* y, 
                 classes[i] = static_cast<std::size_t>(y[begin + i]);
             }
             loops.prepare_rows(codes.codes, codes.n_bytes, rows, n_rows, weights.codes, classes, row_pieces.data(),
-                               own_distances);
-            CodeTile tile{nullptr, n_pieces, row_pieces.data(), n_rows, own_distances, no_column_base,
+                               y_distances);
+            CodeTile tile{nullptr, n_pieces, row_pieces.data(), n_rows, y_distances, no_column_base,
                           0xffff,  1,        nullptr,           0};
             for (std::size_t column = 0; column < n_classes; column += kPieceColumns) {
                 tile.pieces = pieces.data() + column * n_pieces;
-                // int16 and uint16 may alias, and the margins are modulo 2^16 on both sides.
+                // int16 and uint16 may alias, and margins are computed modulo 2^16.
                 std::uint16_t* out = reinterpret_cast<std::uint16_t*>(half) + begin * n_classes + column;
                 const std::size_t width = std::min(kPieceColumns, n_classes - column);
                 const bool fits = width == kPieceColumns;

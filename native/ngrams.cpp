@@ -11,7 +11,7 @@ constexpr std::uint64_t kWordSeed = 0xD1B54A32D192ED03u;
 constexpr std::uint64_t kStep = 0x9FB21C651E98DF25u;
 constexpr std::uint64_t kLast = 0xD6E8FEB86659FD93u;
 
-// N-grams that are held before they are added to the sums of all columns.
+// N-grams that are collected before they are added to the sums of all columns.
 constexpr std::size_t kMaxKeys = 1 << 16;
 constexpr int kDigitBits = 10;
 
@@ -69,7 +69,7 @@ bool separates(std::uint32_t c) {
     return c >= 0xFFF0 && c <= 0xFFFF;
 }
 
-// The character that stands for each code point below kTableEnd, 0 for those that separate words.
+// The lower-case character of each code point below kTableEnd, 0 for separators of words.
 std::array<std::uint16_t, kTableEnd> character_table() {
     std::array<std::uint16_t, kTableEnd> table{};
     for (std::uint32_t c = 0; c < kTableEnd; ++c) table[c] = separates(c) ? 0 : static_cast<std::uint16_t>(c);
@@ -82,7 +82,7 @@ std::array<std::uint16_t, kTableEnd> character_table() {
 }
 const std::array<std::uint16_t, kTableEnd> kCharacters = character_table();
 
-// The character that stands for a code point, 0 where it separates words.
+// The lower-case character of a code point, 0 if it separates words.
 inline std::uint32_t character(std::uint32_t c) {
     if (c < kTableEnd) return kCharacters[c];
     if (separates(c)) return 0;
@@ -93,7 +93,7 @@ inline std::uint32_t character(std::uint32_t c) {
     return c >= 0xFF21 && c <= 0xFF3A ? c + 32 : c;
 }
 
-// The code point at `text`, and its length; U+FFFD and 1 where the bytes are not UTF-8.
+// The code point at `text`, and its length; U+FFFD and 1 if the bytes are not valid UTF-8.
 struct CodePoint {
     std::uint32_t value;
     int length;
@@ -145,7 +145,7 @@ void NgramCounter::begin_word() {
 void NgramCounter::end_word() {
     if (lengths_.max_chars > 0) {
         add_char(' ');
-        // A word too short for any n-gram is one itself.
+        // A word that is too short for any n-gram becomes an n-gram itself.
         if (n_chars_ < lengths_.min_chars) emit(chars_[n_chars_]);
     }
     if (lengths_.max_words > 0) {

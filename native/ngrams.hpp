@@ -1,6 +1,6 @@
 // Text to sparse rows: character and word n-grams, hashed into columns with a sign.
 //
-// src/bitclass/_native/ngrams.py says the same in Python, and docs/text.md in words.
+// src/bitclass/_native/ngrams.py is the Python equivalent; docs/text.md describes it.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace bitclass {
 
-// Lengths of n-grams; a kind whose longest is 0 is left out.
+// Lengths of n-grams; a kind with maximum length 0 is disabled.
 struct NgramLengths {
     int min_chars, max_chars;
     int min_words, max_words;
@@ -21,14 +21,14 @@ constexpr int kMaxChars = 10;
 constexpr int kMaxWords = 5;
 constexpr int kMaxColumnBits = 24;
 
-// The n-grams of one text, counted by column. Reused from text to text, so that it keeps its memory, which
-// is bounded by the number of columns however long a text is.
+// The n-grams of one text, counted by column. Reused for several texts to keep its memory, which is bounded
+// by the number of columns however long a text is.
 class NgramCounter {
 public:
     // Lengths and column_bits are within the limits above, and checked by the caller.
     NgramCounter(const NgramLengths& lengths, int column_bits);
 
-    // Any bytes; those that are not valid UTF-8 separate words.
+    // Takes any bytes; those that are not valid UTF-8 separate words.
     void count(const char* text, std::size_t size);
 
     // Columns in ascending order, and the sum of the signs of the n-grams in each, never 0.
@@ -47,13 +47,13 @@ private:
 
     NgramLengths lengths_;
     int column_bits_;
-    // State n is that of the n-gram of n characters or words which ends here.
+    // State n is the hash state of the n-gram of n characters or words that ends here.
     std::array<std::uint64_t, kMaxChars + 1> chars_{};
     std::array<std::uint64_t, kMaxWords + 1> words_{};
-    int n_chars_ = 0;  // of this word, its boundaries included, as far as it matters
+    int n_chars_ = 0;  // of this word, including its boundaries, up to kMaxChars
     int n_words_ = 0;
     std::vector<std::uint32_t> keys_, sorted_;  // column and sign of each n-gram
-    std::vector<std::int32_t> dense_;           // sums of all columns, for a text of very many n-grams
+    std::vector<std::int32_t> dense_;           // sums of all columns, for texts with very many n-grams
     std::vector<std::uint32_t> columns_;
     std::vector<std::int32_t> sums_;
 };
@@ -62,7 +62,7 @@ private:
 // length 1.
 class NgramHasher {
 public:
-    // weights: (2^column_bits,) finite and >= 0; columns of weight 0 are left out. Null where all are 1.
+    // weights: (2^column_bits,) finite and >= 0; columns of weight 0 are skipped. Null if all are 1.
     NgramHasher(const NgramLengths& lengths, int column_bits, const float* weights);
 
     struct Row {
@@ -73,7 +73,7 @@ public:
         std::vector<double> exact;
     };
 
-    // Appends one row to those of `out`, and returns how many columns it has.
+    // Appends one row to those of `out`, and returns its number of columns.
     std::size_t append(const char* text, std::size_t size, Row& out) const;
 
     int column_bits() const { return column_bits_; }
@@ -87,8 +87,8 @@ private:
 class HammingIndex;
 struct SparseProjection;
 
-// Texts to classes in one pass: the nearest class of each, or the best of the n_candidates nearest by real-valued
-// codes where that is not 0. As predict and predict_rescored of encode.hpp for the rows of the texts.
+// Predicts texts in one pass: the nearest class of each, or, unless n_candidates is 0, the best of the n_candidates
+// nearest by real-valued codes. Equivalent to predict and predict_rescored of encode.hpp on the rows of the texts.
 void predict_texts(const NgramHasher& hasher, const SparseProjection& projection, const HammingIndex& index,
                    const std::vector<std::string_view>& texts, float steepness, std::size_t n_candidates,
                    std::int64_t* indices, int n_threads);

@@ -1,7 +1,7 @@
-// The hot loop of the W-step: n * C table look-ups a bit.
+// The hot loop of the W-step: n * C table lookups per bit.
 //
-// A task is one class q, one side (sign of the code's bit) and a range of columns: its rows are added
-// in order into sums that no other task touches, so neither threads nor tiles change a bit of them.
+// A task is one class q, one side (sign of the code's bit) and a range of columns. Its rows are added in
+// order to sums that no other task touches, so results do not depend on threads or tiles.
 #include <algorithm>
 #include <vector>
 
@@ -14,42 +14,42 @@
 namespace bitclass {
 namespace {
 
-// Below this many look-ups waking a second thread costs more than it saves.
+// With fewer lookups, waking a second thread costs more than it saves.
 constexpr std::size_t kMinLookupsForThreads = 1 << 15;
-// Columns of a task, where the classes alone make tasks enough, and where they do not.
+// Columns per task; fewer if there are so few runs of classes that these alone do not make enough tasks.
 constexpr std::size_t kColumnsPerTask = 1024;
 constexpr std::size_t kFewRuns = 32;
 
-// Rows of one tile: those of one class and side.
+// Rows of one tile, all of one class and side.
 struct TileRows {
     std::size_t rows[kTileRows];
     double weights[kTileRows];
-    std::uint16_t own_distances[kTileRows];
+    std::uint16_t y_distances[kTileRows];
     std::size_t n = 0;
     bool unit_weights = true;
 };
 
-// Added to a half margin, takes the bit out of it and gives the index in the tables: by the sign of
-// the own class's bit, the side and the column.
+// Offsets that turn a half margin into the table index of the half margin without the bit: by the sign
+// of the bit of class y, the side and the column.
 class ColumnBases {
 public:
     ColumnBases(const std::int8_t* weight_bits, std::size_t n_classes, std::size_t n_bits)
         : stride_((n_classes + kPieceColumns - 1) / kPieceColumns * kPieceColumns), bases_(4 * stride_) {
-        for (const int own_bit : {-1, 1}) {
+        for (const int y_bit : {-1, 1}) {
             for (const int bit : {-1, 1}) {
-                std::uint16_t* bases = bases_.data() + place(own_bit, bit);
+                std::uint16_t* bases = bases_.data() + place(y_bit, bit);
                 for (std::size_t c = 0; c < n_classes; ++c) {
-                    const int step = (weight_bits[c] - own_bit) / 2;
+                    const int step = (weight_bits[c] - y_bit) / 2;
                     bases[c] = static_cast<std::uint16_t>(static_cast<int>(n_bits) - step * bit);
                 }
             }
         }
     }
 
-    const std::uint16_t* of(int own_bit, int bit) const { return bases_.data() + place(own_bit, bit); }
+    const std::uint16_t* of(int y_bit, int bit) const { return bases_.data() + place(y_bit, bit); }
 
 private:
-    std::size_t place(int own_bit, int bit) const { return (own_bit > 0 ? 2 * stride_ : 0) + (bit > 0 ? stride_ : 0); }
+    std::size_t place(int y_bit, int bit) const { return (y_bit > 0 ? 2 * stride_ : 0) + (bit > 0 ? stride_ : 0); }
 
     std::size_t stride_;
     std::vector<std::uint16_t> bases_;
@@ -82,7 +82,7 @@ public:
         : codes_(codes), weights_(weights), n_pieces_(pieces_of(codes.n_bytes)), pieces_(grouped_pieces(weights)),
           bits_(bits), weight_bits_(weight_bits), rows_(rows), tables_(tables), sums_(sums),
           bases_(weight_bits, rows.n_classes, tables.n_bits), loops_(kernels().training) {
-        // Tables two by two, interleaved; one that is left stands beside zeros.
+        // Tables are interleaved in pairs; the last of an odd number is paired with zeros.
         const std::size_t length = 2 * tables.n_bits + 1;
         pairs_ = AlignedArray<double>((tables.n_tables + 1) / 2 * 2 * length);
         for (std::size_t k = 0; k < tables.n_tables; ++k) {
@@ -106,10 +106,9 @@ private:
     }
 
     void do_task(const Task& task) const {
-        // The own column is summed with the others, which costs less than going around it, and then
-        // put back as it was.
-        std::vector<double> own_sums(tables_.n_tables);
-        for (std::size_t k = 0; k < tables_.n_tables; ++k) own_sums[k] = sums_of(task, k)[task.run.y];
+        // Column y is summed with the others, which costs less than skipping it, and then restored.
+        std::vector<double> y_sums(tables_.n_tables);
+        for (std::size_t k = 0; k < tables_.n_tables; ++k) y_sums[k] = sums_of(task, k)[task.run.y];
         std::vector<std::uint32_t> row_pieces(kTileRows * n_pieces_);
         TileRows rows;
         for (std::size_t next = task.run.begin; next < task.run.end;) {
@@ -119,11 +118,11 @@ private:
             }
         }
         if (task.begin_column <= task.run.y && task.run.y < task.end_column) {
-            for (std::size_t k = 0; k < tables_.n_tables; ++k) sums_of(task, k)[task.run.y] = own_sums[k];
+            for (std::size_t k = 0; k < tables_.n_tables; ++k) sums_of(task, k)[task.run.y] = y_sums[k];
         }
     }
 
-    // The next rows of the task's side, at most a tile of them; returns the row to go on from.
+    // Collects the next rows of the task's side, at most a tile; returns the row to continue from.
     std::size_t take_rows(const Task& task, std::size_t next, TileRows& rows, std::uint32_t* row_pieces) const {
         std::size_t n = 0;
         for (; next < task.run.end && n < kTileRows; ++next) {
@@ -139,7 +138,7 @@ private:
         std::size_t classes[kTileRows];
         std::fill_n(classes, kTileRows, task.run.y);
         loops_.prepare_rows(codes_.codes, codes_.n_bytes, rows.rows, n, weights_.codes, classes, row_pieces,
-                            rows.own_distances);
+                            rows.y_distances);
         return next;
     }
 
@@ -150,7 +149,7 @@ private:
         const std::uint16_t limit = static_cast<std::uint16_t>(2 * tables_.n_bits);
         for (std::size_t c = 0; c < n_columns; c += kPieceColumns) {
             loops_.indices_from_codes({pieces_.data() + (column + c) * n_pieces_, n_pieces_, row_pieces, rows.n,
-                                       rows.own_distances, bases + c, limit, 2, indices + c, kTileColumns});
+                                       rows.y_distances, bases + c, limit, 2, indices + c, kTileColumns});
         }
         const IndexTile tile{indices, kTileColumns, rows.n, n_columns, rows.unit_weights ? nullptr : rows.weights};
         const double* pairs = pairs_.data();

@@ -15,7 +15,7 @@
 namespace bitclass {
 namespace {
 
-// More workers than this help nobody; it keeps a mistaken thread count from exhausting the system.
+// Prevents a mistaken thread count from exhausting the system.
 constexpr std::size_t kMaxWorkers = 1024;
 
 struct Job {
@@ -29,9 +29,9 @@ struct Job {
     std::condition_variable helpers_left{};
 };
 
-// Blocks signals on this thread while it lives. Threads that are started meanwhile inherit that for
-// good: a handler of the program never runs on a worker, nor does a signal miss a thread that waits
-// for it. Faults of a thread's own code stay as they are, for those who report them.
+// Blocks signals on this thread during its lifetime. Threads started meanwhile inherit this permanently:
+// a handler of the program never runs on a worker, nor is a signal delivered to a worker instead of a
+// thread that waits for it. Signals of faults remain unblocked, so that they can be reported.
 class WithoutSignals {
 public:
     WithoutSignals() {
@@ -60,7 +60,7 @@ public:
         for (std::size_t i = 0; i < helpers; ++i) work_arrived_.notify_one();
         work_on(job);
         std::unique_lock<std::mutex> lock(mutex_);
-        // Nobody may join any more: the job lives on the caller's stack.
+        // No more workers may join: the job is on the caller's stack.
         jobs_.erase(std::remove(jobs_.begin(), jobs_.end(), &job), jobs_.end());
         job.helpers_left.wait(lock, [&] { return job.helpers_at_work == 0; });
     }
@@ -88,7 +88,7 @@ private:
                 std::thread([this] { serve(); }).detach();
             }
         } catch (const std::system_error&) {
-            // The system gives no more threads: those there are, and the caller, do the work.
+            // The system has no more threads: existing workers and the caller do the work.
         }
     }
 
@@ -112,8 +112,8 @@ private:
     std::size_t n_workers_ = 0;
 };
 
-// Never deleted: sleeping workers may outlive every other object of the process, and in a forked
-// child the parent's pool, whose workers do not exist there, is left behind as it stood.
+// Never deleted: sleeping workers may outlive all other objects of the process, and a forked child
+// abandons the parent's pool, whose workers do not exist there.
 std::atomic<Pool*> the_pool{nullptr};
 
 Pool& pool() {

@@ -14,7 +14,7 @@
 namespace bitclass {
 namespace {
 
-// Queries that collect candidates from the same classes while these are in the cache.
+// Queries that scan the same classes together while these are in the cache.
 constexpr std::size_t kQueriesPerPass = 32;
 
 void write_key(std::uint64_t key, std::size_t place, Found found) {
@@ -85,7 +85,7 @@ void HammingIndex::by_chunks(const std::uint8_t* codes, std::size_t n, int n_thr
 template <class Visit>
 void HammingIndex::visit_nearest(const std::uint8_t* codes, std::size_t n, std::size_t wanted, Visit visit) const {
     const std::size_t room = candidate_room(wanted);
-    // Each thread keeps its memory, so that no small batch waits for fresh pages.
+    // Kept per thread, so that small batches do not wait for new pages.
     thread_local AlignedArray<std::uint32_t> lists;
     if (lists.size() < 2 * kQueriesPerPass * room) lists = AlignedArray<std::uint32_t>(2 * kQueriesPerPass * room);
     thread_local std::vector<std::uint32_t> queries;
@@ -134,7 +134,7 @@ void HammingIndex::rescored(const std::uint8_t* codes, const std::int8_t* activa
     std::vector<std::uint32_t> order(rescoring.n_candidates);
     visit_nearest(codes, n, rescoring.n_candidates, [&](std::size_t i, const Candidates& list) {
         kernels_.rescore(groups(), list, activations + i * stride, products.data());
-        // Candidates stand in the order of their class, which decides among equals.
+        // Candidates are ordered by class, which breaks ties.
         const auto better = [&](std::uint32_t a, std::uint32_t b) {
             if (products[a] != products[b]) return products[a] > products[b];
             if (list.distances[a] != list.distances[b]) return list.distances[a] < list.distances[b];

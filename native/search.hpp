@@ -1,4 +1,4 @@
-// Hamming search over prepared class weights: the nearest class of each code, or the k nearest.
+// Hamming search over class weights: the nearest class of each code, or the k nearest.
 #pragma once
 
 #include <cstddef>
@@ -12,43 +12,42 @@ namespace bitclass {
 
 class ClassIndex;
 
-// Classes that stand side by side in a scan.
+// Classes that are interleaved and scanned together.
 constexpr std::size_t kGroupClasses = 64;
 
-// Class weights as the scans read them, byte by byte of 64 classes side by side:
-// bytes[(group * n_bytes + byte) * 64 + lane]. The lanes behind the last class repeat it: they never win
-// against the lower index.
+// Class weights in the layout of the scans, with the bytes of 64 classes interleaved:
+// bytes[(group * n_bytes + byte) * 64 + lane]. Lanes past the last class repeat it, and lose ties to it.
 struct ClassGroups {
     const std::uint8_t* bytes;
     std::size_t n_groups;
     std::size_t n_bytes;
     std::size_t n_classes;
-    const std::uint64_t* rows;  // the same weights, class after class, in whole 64-bit words
+    const std::uint64_t* rows;  // the same weights, not interleaved, padded to 64-bit words
 };
 
-// The nearest classes of one code, in the order of their index while they are collected. Both arrays
-// have room for candidate_room(wanted) entries.
+// The nearest classes of one code, ordered by index while they are collected. Both arrays have
+// candidate_room(wanted) entries.
 struct Candidates {
     std::uint32_t* distances;
     std::uint32_t* classes;
     std::size_t size;
     std::size_t wanted;
-    // Classes come in ascending order, so at equal distance a later one loses: only classes strictly
-    // below the largest distance of the best so far are taken.
+    // Classes are scanned in ascending order, so a later one loses ties: only classes strictly below the
+    // largest distance of the best so far are added.
     std::uint32_t threshold;
 };
 
-// Classes that are collected between two looks at the size of the list.
+// Classes that are scanned between two checks of the size of the list.
 constexpr std::size_t kClassesPerBlock = 4096;
 
-// More candidates than wanted are dropped once they are twice as many.
+// Surplus candidates are dropped once there are more than twice as many as wanted.
 constexpr std::size_t candidate_room(std::size_t wanted) { return 2 * wanted + kClassesPerBlock + kGroupClasses; }
 
-// Queries that pass together over the classes: enough to make up for fetching the classes, few
-// enough to share a small batch between threads.
+// Queries that scan the classes together: enough to amortise loading the classes, few enough to divide
+// a small batch among threads.
 constexpr std::size_t kQueriesPerChunk = 128;
 
-// What each SIMD level implements. Queries are rows of n_bytes words, each a byte of the code four times.
+// Implemented by each SIMD level. Queries are rows of n_bytes words, each a byte of the code repeated four times.
 struct SearchKernels {
     // best[i] holds the smallest key of query i so far (all ones at first), and is lowered.
     void (*nearest)(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
@@ -56,40 +55,40 @@ struct SearchKernels {
     // scores[i * n_classes + c] = n_bits - 2 * distance of query i and class c.
     void (*scores)(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::int32_t n_bits,
                    std::int32_t* scores);
-    // Fills empty lists of candidates with the `wanted` nearest classes, in the order of their index.
+    // Fills empty lists of candidates with the `wanted` nearest classes, ordered by index.
     void (*collect)(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries,
                     Candidates* candidates);
     // scores[i] = inner product of the weights of candidate i and the real-valued code: `activations`
-    // are activation_stride(n_bytes) bytes, with zeros behind the last bit.
+    // are activation_stride(n_bytes) bytes, with zeros past the last bit.
     void (*rescore)(const ClassGroups& classes, const Candidates& candidates, const std::int8_t* activations,
                     std::int32_t* scores);
-    // The place of the candidate of the largest score, of equals the nearest, then the first.
+    // Index of the candidate with the largest score; ties go to the nearest, then to the first.
     std::size_t (*best_scored)(const Candidates& candidates, const std::int32_t* scores);
 };
 
-// Writes packed rows as a scan reads them: rows order[0], order[1], ... (without an order, 0, 1, ...), and the last
-// of them again up to a whole group.
+// Interleaves packed rows for a scan: rows order[0], order[1], ... (0, 1, ... without an order), with the last one
+// repeated up to a whole group.
 void lay_out(const std::uint8_t* rows, std::size_t n_bytes, const std::uint32_t* order, std::size_t n,
              std::uint8_t* bytes);
 
-// Where a search writes the k classes it finds for each code, row after row.
+// Output arrays of a search, with k classes per code.
 struct Found {
     std::int64_t* indices;
     std::int32_t* distances;
-    std::int32_t* scores = nullptr;  // only where classes are rescored
+    std::int32_t* scores = nullptr;  // only if classes are rescored
 
     Found from(std::size_t place) const {
         return {indices + place, distances + place, scores == nullptr ? nullptr : scores + place};
     }
 };
 
-// The k best of the n_candidates nearest classes are wanted; k <= n_candidates <= n_classes.
+// A search for the k best of the n_candidates nearest classes; k <= n_candidates <= n_classes.
 struct Rescoring {
     std::size_t n_candidates;
     std::size_t k;
 };
 
-// Bytes from one row of activations to the next: whole vectors.
+// Bytes per row of activations: a multiple of the vector size.
 constexpr std::size_t activation_stride(std::size_t n_bytes) { return (n_bytes * 8 + 63) / 64 * 64; }
 
 class HammingIndex {
@@ -110,8 +109,8 @@ public:
     void scores(const std::uint8_t* codes, std::size_t n, std::size_t n_bits, std::int32_t* scores,
                 int n_threads) const;
 
-    // The best of the nearest classes by their inner product with the real-valued code, ordered by (score descending,
-    // distance, class index). Activations are n rows of activation_stride(n_bytes()) bytes, zeros behind the last bit.
+    // The best of the nearest classes by inner product with the real-valued code, ordered by (score descending,
+    // distance, class index). Activations are n rows of activation_stride(n_bytes()) bytes, zeros past the last bit.
     // Runs on the calling thread.
     void rescored(const std::uint8_t* codes, const std::int8_t* activations, std::size_t n, Rescoring rescoring,
                   Found found) const;
@@ -125,7 +124,7 @@ private:
     void prefetch_rows(const Candidates& candidates) const;
     void repeat_bytes(const std::uint8_t* codes, std::size_t n, std::uint32_t* queries) const;
     ClassGroups groups() const;
-    // Calls visit(start, rows, queries) with chunks of n codes, several at a time.
+    // Calls visit(start, rows, queries) with chunks of n codes, in parallel.
     template <class Visit>
     void by_chunks(const std::uint8_t* codes, std::size_t n, int n_threads, Visit visit) const;
     // Calls visit(row, candidates) with the `wanted` nearest classes of n codes.

@@ -16,13 +16,13 @@ constexpr std::size_t kColumnsPerChunk = 64;
 constexpr float kDecay = 0.99f;  // of the running mean of squared gradients
 constexpr float kTiny = 1e-20f;
 
-// An entry of a mini-batch, seen from its column.
+// An entry of a mini-batch, with its column.
 struct ColumnEntry {
     std::uint32_t column;
     SparseEntry entry;  // the row of the batch, and the value
 };
 
-// Sorts by column, stable, so that the rows of each column stay in order.
+// Stable sort by column, so that the rows of each column stay in order.
 void sort_by_column(std::vector<ColumnEntry>& entries, std::size_t n_columns) {
     constexpr unsigned kBits = 11;
     constexpr std::size_t kBuckets = std::size_t{1} << kBits;
@@ -49,7 +49,7 @@ void sparse_scores(const SparseRows& rows, const SparseProjection& projection, f
                 const std::int32_t column = rows.columns[e];
                 const std::int32_t place = projection.places == nullptr ? column : projection.places[column];
                 if (place < 0) {
-                    // A value that is not finite must show in the scores even where its column is not kept.
+                    // A non-finite value must show in the scores even if its column is not kept.
                     if (!std::isfinite(rows.values[e])) entries.push_back({0, rows.values[e]});
                     continue;
                 }
@@ -96,7 +96,7 @@ void sparse_step(const SparseRows& rows, const float* gradients, float size, flo
             level.add_floats(entries.data() + bounds[at], bounds[at + 1] - bounds[at], gradients, n_bits,
                              gradient.data());
             const float square = level.mean_square(gradient.data(), n_bits);
-            if (!(square > kTiny)) continue;  // nothing to learn here
+            if (!(square > kTiny)) continue;  // no gradient
             squares[column] = kDecay * squares[column] + (1.0f - kDecay) * square;
             ++counts[column];
             const double unbiased = squares[column] / (1.0 - std::pow(double{kDecay}, counts[column]));

@@ -1,8 +1,8 @@
-// Sparse rows times a projection, and steps of that projection from sparse mini-batches.
+// Products of sparse rows and a projection, and gradient steps of that projection on sparse mini-batches.
 //
-// A row is a list of (column, value) pairs; a column of the features is a row of the projection, so
-// both directions read and write whole rows of it. Sums run over the entries of a row, or over the
-// rows of a batch, in their order, whatever the number of threads or the instruction set.
+// A row is a list of (column, value) pairs; a column of the features is a row of the projection, so both
+// directions read and write whole rows of it. Sums over the entries of a row, or over the rows of a batch,
+// are in order, whatever the number of threads or the instruction set.
 #pragma once
 
 #include <cstddef>
@@ -20,22 +20,22 @@ struct SparseRows {
 
 // A projection of k of d columns, and the intercept of its hash function.
 struct SparseProjection {
-    const std::int32_t* places;  // (d,), -1 for a column that is not there, or null: each is in its own place
+    const std::int32_t* places;  // (d,) row of the projection for each column, or -1; null for the identity
     const float* factors;        // (k,) by which values are multiplied, or null
     const float* floats;         // (k, n_bits), or null
-    const std::int8_t* bytes;    // (k, n_bits), where floats is null
+    const std::int8_t* bytes;    // (k, n_bits), if floats is null
     const float* steps;          // (n_bits,) by which scores are multiplied, or null
     const float* intercept;      // (n_bits,), not part of the scores
     std::size_t n_bits;
 };
 
-// An entry of a row after look-up: a row of the projection, and what it is multiplied by.
+// An entry of a row after the lookup of its column: a row of the projection, and its factor.
 struct SparseEntry {
     std::uint32_t place;
     float value;
 };
 
-// What each instruction set implements.
+// Implemented by each SIMD level.
 struct SparseKernels {
     // sums[b] = sum over the entries of value * table[place][b].
     void (*add_floats)(const SparseEntry* entries, std::size_t n_entries, const float* table, std::size_t n_bits,
@@ -51,12 +51,12 @@ struct SparseKernels {
 // scores (n, n_bits) = rows times projection.
 void sparse_scores(const SparseRows& rows, const SparseProjection& projection, float* scores, int n_threads);
 
-// One step of the projection against the gradient X'G, of the columns that occur in the rows.
+// One step of the projection against the gradient X'G, for the columns that occur in the rows.
 //
-// A column moves by `size` times its gradient over the root of the running mean of its squares. That
-// mean, one number per column, counts the steps in which the column occurred, so that rare columns
-// move as far as frequent ones.
-//   gradients : (n, n_bits), by the scores
+// A column moves by `size` times its gradient, divided by the root of the running mean of its mean squares.
+// That mean, one number per column, is updated only in steps in which the column occurs, so that rare
+// columns move as far as frequent ones.
+//   gradients : (n, n_bits), with respect to the scores
 //   projection : (k, n_bits); squares : (k,), running means; counts : (k,), steps so far
 void sparse_step(const SparseRows& rows, const float* gradients, float size, float* projection, float* squares,
                  std::int32_t* counts, std::size_t n_columns, std::size_t n_bits, int n_threads);

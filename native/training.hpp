@@ -1,6 +1,6 @@
-// The kernels of training: functions of pointers and sizes. tests/native/reference.py defines
-// what each computes, down to the order of its sums. Bad contents of an array (as against a bad
-// shape, which the bindings refuse) throw std::invalid_argument, with the argument's name.
+// The training kernels: functions of pointers and sizes. tests/native/reference.py defines what each
+// computes, including the order of its sums. Invalid contents of an array throw std::invalid_argument
+// with the name of the argument; shapes are checked by the bindings.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace bitclass {
 // Indices into the tables of the B-step are 16 bits wide: 2 * (4 * n_bits) must fit.
 constexpr std::size_t kMaxTrainingBits = 8191;
 
-// A change of an objective smaller than this fraction of the sums it is the difference of is rounding.
+// A difference of two sums that is smaller than this fraction of them is rounding error.
 constexpr double kRelativeTolerance = 1e-12;
 
 struct PackedRows {
@@ -56,7 +56,7 @@ struct CodeUpdate {
 
 void update_codes(const CodeUpdate& update, int n_threads);
 
-// Returns the number of groups; first has room for n entries.
+// Returns the number of groups; first has n entries.
 std::size_t group_rows(const std::intptr_t* labels, PackedRows codes, std::intptr_t* first, std::intptr_t* inverse,
                        int n_threads);
 

@@ -1,5 +1,5 @@
-// The B-step. Rows are independent, so a block of 32 rows of one class goes through all bits with its
-// margins in the cache, (C, 32), and only the classes whose bit differs from the own one are looked up.
+// The B-step. Rows are independent, so a block of 32 rows of one class is updated bit by bit with its
+// margins (C, 32) in the cache, and only classes whose bit differs from that of the rows' class are looked up.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -15,8 +15,8 @@
 namespace bitclass {
 namespace {
 
-// Sums of positive numbers far outside the range of a double, without a logarithm per term:
-// a factor exp(x) as fraction * 2^exponent, the fraction in [1, 2).
+// A factor exp(x) as fraction * 2^exponent, with the fraction in [1, 2). It allows sums of positive
+// numbers far outside the range of a double, without a logarithm per term.
 struct WideFactor {
     explicit WideFactor(double x) {
         exponent = static_cast<std::int64_t>(std::floor(x / kLog2));
@@ -28,7 +28,7 @@ struct WideFactor {
     std::int64_t exponent;
 };
 
-// The sum is sum_ * 2^exponent_, where the exponent is that of the largest term so far.
+// The sum is sum_ * 2^exponent_, with the exponent of the largest term so far.
 class LogSum {
 public:
     // Adds term * factor; term > 0.
@@ -48,8 +48,8 @@ public:
     }
 
 private:
-    // 2^exponent for exponent <= 0; what is too small to count is 0. By its bits: std::ldexp makes the B-step of few
-    // classes 5% slower.
+    // 2^exponent for exponent <= 0, or 0 if it is negligible. Built from its bits, because std::ldexp makes the B-step
+    // with few classes 5% slower.
     static double power(std::int64_t exponent) {
         if (exponent < -1000) return 0.0;
         const std::uint64_t bits = static_cast<std::uint64_t>(exponent + 1023) << 52;
@@ -74,7 +74,7 @@ constexpr std::size_t kClassesPerTile = 64;
 constexpr std::size_t kMaxTasks = 512;
 constexpr std::size_t kMinBlocksPerTask = 4;
 
-// For each bit, the classes where it is set, in order, then those where it is not, in order.
+// For each bit, the classes in which it is set, in order, then those in which it is not, in order.
 class ClassesByBit {
 public:
     ClassesByBit(PackedRows weights, std::size_t n_bits)
@@ -99,7 +99,7 @@ private:
     std::vector<std::size_t> n_set_;
 };
 
-// What all blocks share.
+// Tables shared by all blocks.
 struct SharedTables {
     explicit SharedTables(const CodeUpdate& update)
         : classes(update.weights, update.n_bits), weight_pieces(doubled_pieces(update.weights)),
@@ -118,7 +118,7 @@ struct SharedTables {
     ClassesByBit classes;
     std::vector<std::uint32_t> weight_pieces;
     std::vector<std::uint16_t> no_row_base;
-    AlignedArray<double> pairs;      // entry j: the values at j and j + 2, where a bit's flip moves a half margin
+    AlignedArray<double> pairs;      // entry j: the values at j and j + 2, as flipping a bit moves a half margin by 2
     std::vector<WideFactor> growth;  // exp(log_step * top), top from -r to r
     const TrainingKernels& loops;
 };
@@ -139,7 +139,7 @@ public:
 private:
     void load(const ClassRun& block) {
         for (std::size_t lane = 0; lane < kLanes; ++lane) {
-            // Lanes without a row repeat the first: they are computed and never read.
+            // Unused lanes repeat the first row; their results are never read.
             const std::size_t row = block.begin + lane < block.end ? block.begin + lane : block.begin;
             row_weights_[lane] = block.begin + lane < block.end ? update_.row_weights[row] : 0.0;
             for (std::size_t byte = 0; byte < n_bytes_; ++byte) {
@@ -152,28 +152,28 @@ private:
                 pieces_[piece * kLanes + lane] = static_cast<std::uint16_t>(low[lane] | low[kLanes + lane] << 8);
             }
         }
-        // First minus the distance to the own class, then from it the margins to all.
-        std::uint16_t own_distances[kLanes] = {};
-        std::uint16_t own_margins[kLanes];
+        // First minus the distance to class y, from which the margins to all classes follow.
+        std::uint16_t y_distances[kLanes] = {};
+        std::uint16_t y_margins[kLanes];
         CodeTile tile{pieces_.data(),
                       n_pieces_,
                       shared_.weight_pieces.data() + block.y * n_pieces_,
                       1,
                       shared_.no_row_base.data(),
-                      own_distances,
+                      y_distances,
                       0xffff,
                       1,
-                      own_margins,
+                      y_margins,
                       kLanes};
         shared_.loops.indices_from_codes(tile);
         for (std::size_t lane = 0; lane < kLanes; ++lane) {
-            own_distances[lane] = static_cast<std::uint16_t>(-own_margins[lane]);
+            y_distances[lane] = static_cast<std::uint16_t>(-y_margins[lane]);
         }
         tile.rows = shared_.weight_pieces.data();
         tile.n_rows = update_.weights.n;
         tile.out = reinterpret_cast<std::uint16_t*>(margins_.data());
         shared_.loops.indices_from_codes(tile);
-        // The own class never counts for the largest margin, and its bit never differs from its own.
+        // Class y must not be the largest margin. Its bit never differs from itself, so it is never looked up.
         const std::int16_t lowest = static_cast<std::int16_t>(-static_cast<int>(update_.n_bits));
         std::fill_n(margins_.data() + block.y * kLanes, kLanes, lowest);
         std::fill_n(top_, kLanes, std::int16_t{0});
@@ -186,16 +186,16 @@ private:
 
     void update_bit(const ClassRun& block, std::size_t k, LogSum& decrease) {
         std::uint8_t* column = columns_.data() + k / 8 * kLanes;
-        const bool own_bit = (update_.weights.codes[block.y * n_bytes_ + k / 8] >> k % 8 & 1) != 0;
-        const std::uint32_t* others = shared_.classes.begin(k, !own_bit);
-        const std::size_t n_others = shared_.classes.size(k, !own_bit);
+        const bool y_bit = (update_.weights.codes[block.y * n_bytes_ + k / 8] >> k % 8 & 1) != 0;
+        const std::uint32_t* others = shared_.classes.begin(k, !y_bit);
+        const std::size_t n_others = shared_.classes.size(k, !y_bit);
 
-        // Where a row's bit agrees with its class's, a flip raises the margins by 2: the pair at an
-        // index is (present, flipped). Else it lowers them: the pair 2 before is (flipped, present).
+        // If the bit of a row agrees with that of its class, a flip raises the margins by 2: the pair at an
+        // index is (present, flipped). Otherwise it lowers them: the pair at index - 2 is (flipped, present).
         std::uint8_t agrees[kLanes];
         std::int16_t lane_base[kLanes];
         for (std::size_t lane = 0; lane < kLanes; ++lane) {
-            agrees[lane] = (column[lane] >> k % 8 & 1) == static_cast<int>(own_bit);
+            agrees[lane] = (column[lane] >> k % 8 & 1) == static_cast<int>(y_bit);
             lane_base[lane] =
                 static_cast<std::int16_t>(2 * static_cast<int>(update_.n_bits) - top_[lane] - 2 + 2 * agrees[lane]);
         }
@@ -271,7 +271,7 @@ void update_codes(const CodeUpdate& update, int n_threads) {
         }
     }
     const SharedTables shared(update);
-    // The logarithms are summed task by task, so the tasks must not depend on the threads.
+    // The logarithms are summed per task, so the tasks must not depend on the number of threads.
     const std::size_t blocks_per_task = std::max(kMinBlocksPerTask, chunks_of(blocks.size(), kMaxTasks));
     const std::size_t n_tasks = chunks_of(blocks.size(), blocks_per_task);
     std::vector<LogSum> decreases(n_tasks * update.n_bits);

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds a source distribution and, from it, one wheel for Python 3.11 and one by the stable ABI
-# for 3.12 and newer; repairs them (auditwheel), installs each into an empty environment, and tries
-# it there. Usage: packaging/build_wheels.sh [OUT]; PYTHONS names the interpreters, in PATH. With
-# GLIBC=2.17 they run on systems as old as that, being built by Clang of the package ziglang.
+# Builds a source distribution and, from it, one wheel for Python 3.11 and one for the stable ABI of
+# 3.12 and newer; repairs them (auditwheel), and tests each in an empty environment.
+# Usage: packaging/build_wheels.sh [OUT]; PYTHONS lists the interpreters, in PATH. With GLIBC=2.17
+# the wheels run on systems with this version; they are built by Clang from the package ziglang.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(mkdir -p "${1:-dist}" && cd "${1:-dist}" && pwd)
@@ -14,7 +14,7 @@ for python in ${PYTHONS:-python3.11 python3.12 python3.13 python3.14}; do
   if "$python" -c 'import venv' 2>/dev/null; then
     built_on+=("$python")
   else
-    echo "$python is not here: skipped"
+    echo "$python not found: skipped"
   fi
 done
 [ "${#built_on[@]}" -gt 0 ] || { echo "no Python of ${PYTHONS:-3.11 to 3.14} in PATH" >&2; exit 1; }
@@ -28,8 +28,8 @@ if [ -n "${GLIBC:-}" ]; then
   zig=$("$work/tools/bin/python" -c 'import ziglang; print(ziglang.__path__[0])')/zig
   printf '#!/bin/sh\nexec "%s" c++ -target %s-linux-gnu.%s "$@"\n' "$zig" "$(uname -m)" "$GLIBC" >"$work/c++"
   chmod +x "$work/c++"
-  # Of libgcc it lacks what tells the instruction sets of a processor.
-  # Headers of nanobind take for granted that others include <cstdio>.
+  # Zig lacks the part of libgcc that detects the instruction sets of a processor.
+  # nanobind's headers assume that others include <cstdio>.
   export CXX="$work/c++" CXXFLAGS="-include cstdio" LDFLAGS="$(gcc -print-libgcc-file-name)"
 fi
 
@@ -39,18 +39,18 @@ sdist=$(ls "$work"/sdist/*.tar.gz)
 
 for python in "${built_on[@]}"; do
   tag=$("$python" -c 'import sys; print("cp3%d" % sys.version_info[1])')
-  # One by the stable ABI serves all versions from 3.12.
+  # One wheel for the stable ABI serves all versions from 3.12.
   if [ "$tag" = cp311 ] || ! ls "$work"/repaired/*-abi3-*.whl >/dev/null 2>&1; then
     echo "== wheel for $tag"
     "$python" -m venv "$work/build-$tag"
-    # From the source distribution, in isolation: what is missing there fails here.
+    # From the source distribution, in isolation, to detect missing files.
     "$work/build-$tag/bin/pip" wheel --quiet --no-deps --wheel-dir "$work/built-$tag" "$sdist"
     auditwheel repair --wheel-dir "$work/repaired" "$work/built-$tag"/*.whl
   fi
 done
 
 for python in "${built_on[@]}"; do
-  echo "== trying $("$python" --version)"
+  echo "== testing with $("$python" --version)"
   environment="$work/try-$(basename "$python")"
   "$python" -m venv "$environment"
   kind=$("$python" -c 'import sys; print("cp311-cp311" if sys.version_info < (3, 12) else "abi3")')

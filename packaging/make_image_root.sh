@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# The file system of an image that predicts and serves: Python without its tests and tools, what
-# `bitclass serve` imports, and the system libraries that these load. No scikit-learn, no SciPy, no
-# shell. Usage: make_image_root.sh ROOT PYTHON WHEELS, a folder; fails if ROOT takes 150 MB or more.
+# Creates the file system of an image for prediction and serving: Python without its tests and
+# tools, the packages that `bitclass serve` imports, and the system libraries they load. No
+# scikit-learn, no SciPy, no shell. Usage: make_image_root.sh ROOT PYTHON WHEEL_FOLDER; fails if ROOT
+# takes 150 MB or more.
 set -euo pipefail
 root=$1 python=$2 wheels=$3
-[ ! -e "$root" ] || { echo "$root is there already" >&2; exit 1; }
+[ ! -e "$root" ] || { echo "$root already exists" >&2; exit 1; }
 prefix=$("$python" -c 'import sys; print(sys.base_prefix)')
 version=$("$python" -c 'import sys; print("python3.%d" % sys.version_info[1])')
 
 mkdir -p "$root"
-root=$(cd "$root" && pwd) # `ldd` prints the names of files too, and what begins with $root is ours
+root=$(cd "$root" && pwd) # absolute, to recognise it in the output of ldd
 mkdir -p "$root/app" "$root/bin" "$root/etc" "$root$prefix/bin" "$root$prefix/lib"
 mkdir -m 1777 "$root/tmp"
 echo "nobody:x:65534:65534:nobody:/:/" >"$root/etc/passwd"
@@ -28,13 +29,13 @@ rm -rf "$root/app/bin" "$root/app/numpy/f2py" "$root"/app/numpy/_core/include
 find "$root/app" -type d \( -name tests -o -name __pycache__ \) -prune -exec rm -rf {} +
 find "$root/app" \( -name '*.pyi' -o -name '*.a' \) -delete
 
-# Shared libraries of the system, and the loader itself, at the paths where they are looked for.
+# Shared libraries of the system and the loader itself, at their original paths.
 { echo "$root$prefix/bin/$version"; find "$root" -name '*.so*' -type f; } | xargs ldd 2>/dev/null |
   grep -oE '/[^ ]+\.so[^ )]*' | sort -u | while read -r library; do
   case $library in "$root"*) ;; *) [ -e "$root$library" ] || cp -L --parents "$library" "$root" ;; esac
 done
 
-# Symbols for debuggers. Not those of NumPy's libraries: they were patched, and do not survive it.
+# Strip debug symbols, except from NumPy's libraries: they were patched, and stripping breaks them.
 find "$root" \( -name 'libpython*.so*' -o -path '*/uvloop/*.so' \) -type f -exec strip --strip-unneeded {} +
 
 megabytes=$(du -sm "$root" | cut -f1)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Predicts and serves inside the file system of the image. Usage: try_image_root.sh ROOT (as root)
+# Tests prediction and serving in the file system of the image. Usage: try_image_root.sh ROOT (as root)
 set -euo pipefail
 root=$(cd "$1" && pwd)
 service=
@@ -26,7 +26,7 @@ assert not {"sklearn", "scipy"} & set(sys.modules)
 '
 "${python[@]}" -m bitclass inspect /tmp/model.safetensors >/dev/null
 
-# As the image is started, but for the network: two workers, one request, and a stop.
+# As in the image, except for the network: start two workers, send a request, and stop.
 "${python[@]}" -m bitclass serve /tmp/model.safetensors --port 0 --workers 2 >"$root/tmp/served" &
 service=$!
 for _ in $(seq 100); do

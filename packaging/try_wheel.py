@@ -1,4 +1,4 @@
-"""Learn, predict, save and load with the installed package; fails if any of it does not work."""
+"""Test of the installed package: train, predict, save and load."""
 
 import tempfile
 from pathlib import Path

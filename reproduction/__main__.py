@@ -21,7 +21,7 @@ from reproduction.runner import Outcome, run_cells
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; errors are one line."""
+    """Run a command; errors are printed in one line."""
     options = _parser().parse_args(arguments)
     try:
         options.command(options)
@@ -35,12 +35,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m reproduction", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="run the evaluation, or what is missing of it")
-    run.add_argument("--data", type=Path, help="folder of feature files; without it, digits")
+    run = commands.add_parser("run", help="run the evaluation, or its missing cells")
+    run.add_argument("--data", type=Path, help="folder of feature files; digits by default")
     run.add_argument("--quick", action="store_true", help="small data, about two minutes")
     run.add_argument("--out", type=Path, default=Path("reproduction-results"))
     run.add_argument("--time-limit", type=_positive(float), default=600.0, help="seconds per cell")
-    run.add_argument("--seeds", type=_positive(int), help="seeds, and splits, of each number")
+    run.add_argument("--seeds", type=_positive(int), help="number of seeds and splits")
     for option, names in (("--methods", METHODS), ("--datasets", DATASETS)):
         run.add_argument(
             option, nargs="+", choices=names, metavar="NAME", help=f"some of {', '.join(names)}"
@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("folder", type=Path)
     report.set_defaults(command=lambda options: print(write_report(options.folder)))
 
-    fetch = commands.add_parser("download", help="fetch an archive and check it")
+    fetch = commands.add_parser("download", help="download an archive and verify its checksum")
     fetch.add_argument("name", choices=DOWNLOADS)
     fetch.add_argument("folder", type=Path)
     fetch.set_defaults(command=lambda options: print(download(options.name, options.folder)))
@@ -59,7 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     images = commands.add_parser("images", help="unpack the paper's images into class folders")
     images.add_argument("name", choices=ARCHIVES)
     images.add_argument("source", type=Path, help="archive; for ImageNet the folder of archives")
-    images.add_argument("folder", type=Path, help="gets folders train/CLASS and test/CLASS")
+    images.add_argument(
+        "folder", type=Path, help="folder to create, with train/CLASS and test/CLASS"
+    )
     images.set_defaults(command=_images)
 
     gist = commands.add_parser("gist", help="GIST features of a folder of images")
@@ -81,7 +83,7 @@ def _positive(kind: type[float]) -> Callable[[str], float]:
 
 def _run(options: argparse.Namespace) -> None:
     plan = quick_plan(options.data) if options.quick else full_plan(options.data)
-    # A dataset that is asked for by name is in the tables, whatever the plan.
+    # Datasets requested by name are always in the tables.
     added = tuple(name for name in options.datasets or () if name not in plan.tables)
     plan = replace(plan, tables=plan.tables + added, n_seeds=options.seeds or plan.n_seeds)
     cells = plan_cells(plan, options.methods, options.datasets)

@@ -1,7 +1,7 @@
-"""The paper's images: from published archives to folders ``train/CLASS`` and ``test/CLASS``.
+"""The paper's images, unpacked from published archives into ``train/CLASS`` and ``test/CLASS``.
 
-Features of such a folder are made by ``bitclass features``. Nothing in an archive is run: the
-pickles of CIFAR-10 may hold plain data and arrays only.
+``bitclass features`` extracts the features of such a folder. No code in an archive is executed: the
+pickles of CIFAR-10 may contain only plain data and arrays.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import scipy.io
 
 __all__ = ["ARCHIVES", "unpack"]
 
-SUN_MIN_IMAGES = 501  # the paper takes the classes with more than 500 images
+SUN_MIN_IMAGES = 501  # the paper uses the classes with more than 500 images
 SUN_TEST_IMAGES = 100
 N_IMAGENET_CLASSES = 100
 
 
 class Image(NamedTuple):
-    """An image file: which part of the dataset it belongs to, its class, name and content."""
+    """An image file: part of the dataset, class, name and content."""
 
     part: Literal["train", "test"]
     label: str
@@ -36,9 +36,9 @@ class Image(NamedTuple):
 
 
 def unpack(name: str, source: Path, folder: Path) -> tuple[int, int]:
-    """Write the images that the paper uses into class folders of a new or empty folder.
+    """Write the images used in the paper to class folders in a new or empty folder.
 
-    The source is the archive, for ImageNet the folder with its three archives. Gives the numbers
+    The source is the archive; for ImageNet, the folder with its three archives. Returns the numbers
     of training and test images.
     """
     if folder.exists() and any(folder.iterdir()):
@@ -46,7 +46,7 @@ def unpack(name: str, source: Path, folder: Path) -> tuple[int, int]:
     counts = {"train": 0, "test": 0}
     try:
         for image in ARCHIVES[name](source):
-            # Only the last part of a name becomes a path, and no label leaves its folder.
+            # Names and labels in the archive must not lead outside the folder.
             label = re.sub(r"[^\w.-]", "-", image.label).lstrip(".")
             place = folder / image.part / label
             place.mkdir(parents=True, exist_ok=True)
@@ -57,23 +57,23 @@ def unpack(name: str, source: Path, folder: Path) -> tuple[int, int]:
     except (KeyError, IndexError) as error:
         raise ValueError(f"{source}: is not {name}; it has no {error}") from error
     if 0 in counts.values():
-        raise ValueError(f"{source}: has no images of {name}, or of one part of it only")
+        raise ValueError(f"{source}: has no images of {name}, or only of one part")
     return counts["train"], counts["test"]
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Loads plain data and NumPy arrays; any other name is refused."""
+    """Unpickler restricted to plain data and NumPy arrays."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
             return np._core.multiarray._reconstruct  # type: ignore[attr-defined]
         if module == "numpy" and name in ("ndarray", "dtype"):
             return getattr(np, name)
-        raise pickle.UnpicklingError(f"{module}.{name} has no place in it")
+        raise pickle.UnpicklingError(f"{module}.{name} is not allowed")
 
 
 def _cifar10(archive: Path) -> Iterator[Image]:
-    """``cifar-10-python.tar.gz``, in the standard split: the evaluation draws the paper's."""
+    """``cifar-10-python.tar.gz``, in the standard split; the evaluation draws that of the paper."""
     from PIL import Image as Pillow
 
     root = "cifar-10-batches-py"
@@ -83,7 +83,7 @@ def _cifar10(archive: Path) -> Iterator[Image]:
             content = _member(tar, f"{root}/{name}")
             loaded = _PlainUnpickler(content, encoding="bytes").load()
             if not isinstance(loaded, dict):
-                raise pickle.UnpicklingError(f"{name} holds no dictionary")
+                raise pickle.UnpicklingError(f"{name} does not contain a dictionary")
             return loaded
 
         classes = [label.decode() for label in load("batches.meta")[b"label_names"]]
@@ -98,7 +98,7 @@ def _cifar10(archive: Path) -> Iterator[Image]:
 
 
 def _sun397(archive: Path) -> Iterator[Image]:
-    """``SUN397.tar.gz``: the classes of more than 500 images, 100 of each for testing."""
+    """``SUN397.tar.gz``: the classes with more than 500 images, 100 of each for testing."""
     pattern = re.compile(r"SUN397/\w/(.+)/(sun_\w+\.jpg)")
     classes: dict[str, list[str]] = defaultdict(list)
     with tarfile.open(archive) as tar:
@@ -121,9 +121,9 @@ def _sun397(archive: Path) -> Iterator[Image]:
 def _imagenet100(folder: Path) -> Iterator[Image]:
     """ILSVRC 2012: the 100 largest classes, and their validation images for testing.
 
-    895 classes have 1,300 images each; of classes of the same size those whose WordNet number comes
-    first are taken. The paper tests on all validation images, nine tenths of which belong to
-    classes that were not learned.
+    895 classes have 1,300 images each; classes of equal size are ordered by WordNet number. The
+    paper tests on all validation images, nine tenths of which belong to classes not used in
+    training.
     """
     kit = "ILSVRC2012_devkit_t12"
     with tarfile.open(folder / f"{kit}.tar.gz") as tar:
@@ -146,7 +146,7 @@ def _imagenet100(folder: Path) -> Iterator[Image]:
 
 
 def _tiny_imagenet(archive: Path) -> Iterator[Image]:
-    """``tiny-imagenet-200.zip``: the labels of its test images are not public, so validation."""
+    """``tiny-imagenet-200.zip``, with the validation images for testing: test labels are secret."""
     root = "tiny-imagenet-200"
     with zipfile.ZipFile(archive) as file:
         lines = file.read(f"{root}/val/val_annotations.txt").decode().splitlines()
@@ -165,7 +165,7 @@ def _member(tar: tarfile.TarFile, member: str | tarfile.TarInfo) -> IO[bytes]:
     return found
 
 
-#: What reads each archive.
+#: Reader of each archive.
 ARCHIVES: dict[str, Callable[[Path], Iterator[Image]]] = {
     "cifar10": _cifar10,
     "sun397": _sun397,

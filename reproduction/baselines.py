@@ -1,7 +1,8 @@
-"""The methods that the paper compares with: linear SVMs, and linear SVMs on binary codes.
+"""The paper's baselines: linear SVMs, and linear SVMs on binary codes.
 
-The SVMs are LibLinear's with its own defaults. The encoders (LSH, CCA-ITQ, SDH) are scikit-learn
-transformers that give codes in {-1, +1}; a pipeline of an encoder and an SVM is one method.
+The SVMs are those of LibLinear with its own defaults. The encoders (LSH, CCA-ITQ, SDH) are
+scikit-learn transformers that return codes in {-1, +1}; a pipeline of an encoder and an SVM is one
+method.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ MAX_HELD_OUT_ROWS = 10_000
 
 
 def linear_svm(multi_class: str, seed: int) -> LinearSVC:
-    """LibLinear with its own solver and tolerance.
+    """LibLinear with its own default solver and tolerance.
 
     scikit-learn's default tolerance is a thousand times smaller, which takes many times as long
-    for the same accuracy and would flatter every method compared with it.
+    for the same accuracy and would make every other method look better.
 
     Parameters
     ----------
@@ -51,16 +52,16 @@ def linear_svm(multi_class: str, seed: int) -> LinearSVC:
 
 
 def on_codes(encoder: Any, seed: int, n_anchors: int | None = None) -> Pipeline:
-    """Crammer-Singer SVM on the codes of an encoder, which may be preceded by RBF features."""
+    """Crammer-Singer SVM on the codes of an encoder, optionally of RBF features."""
     anchors = [] if n_anchors is None else [AnchorFeatures(n_anchors, random_state=seed)]
     return make_pipeline(*anchors, encoder, linear_svm("crammer_singer", seed))
 
 
 def choose_penalty(estimator: Any, X: NDArray[Any], y: NDArray[Any]) -> float:
-    """Best C of `PENALTIES` on held-out rows: a fifth of at most 10,000 training rows.
+    """Choose the best C of `PENALTIES` on held-out rows: a fifth of at most 10,000 training rows.
 
-    Values rise until one is worse: LibLinear takes longer with larger C, up to hours, and accuracy
-    has one peak. Encoders see neither the held-out rows nor C.
+    Values increase until one is worse: LibLinear takes longer with larger C, up to hours, and
+    accuracy has a single peak. Encoders are fitted without the held-out rows.
 
     Parameters
     ----------
@@ -97,7 +98,7 @@ class AnchorFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     n_anchors : int
-        Anchors drawn from the training rows; all rows where there are fewer.
+        Number of anchors, drawn from the training rows; all rows if there are fewer.
     random_state : int
     """
 
@@ -114,7 +115,7 @@ class AnchorFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: NDArray[Any]) -> NDArray[np.float32]:
-        """Features (n, n_anchors) of rows X (n, d)."""
+        """Compute features (n, n_anchors) of rows X (n, d)."""
         features = np.empty((len(X), len(self.anchors_)), dtype=np.float32)
         for rows in gen_batches(len(X), ROWS_PER_BLOCK):
             features[rows] = np.exp(-self._squared_distances(X[rows]) / self.squared_width_)
@@ -138,7 +139,7 @@ class Encoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: NDArray[Any], y: NDArray[Any]) -> Self:
-        """Learn from X of shape (n, d) and labels y of shape (n,)."""
+        """Fit to X of shape (n, d) and labels y of shape (n,)."""
         mean = X.mean(axis=0, dtype=np.float64)
         _, y = np.unique(y, return_inverse=True)
         rng = np.random.default_rng(self.random_state)
@@ -148,7 +149,7 @@ class Encoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: NDArray[Any]) -> NDArray[np.float64]:
-        """Codes (n, n_bits) in {-1, +1} of rows X (n, d), as LibLinear takes them."""
+        """Encode rows X (n, d) as codes (n, n_bits) in {-1, +1}, in float64 for LibLinear."""
         codes = np.empty((len(X), self.n_bits))
         for rows in gen_batches(len(X), ROWS_PER_BLOCK):
             codes[rows] = signs(X[rows] @ self.projection_ + self.intercept_)
@@ -157,7 +158,7 @@ class Encoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _learn(
         self, X: NDArray[Any], y: NDArray[np.intp], rng: np.random.Generator
     ) -> NDArray[np.float64]:
-        """P (d, n_bits) from centred rows X (n, d) and class indices own (n,)."""
+        """Learn P (d, n_bits) from centred rows X (n, d) and class indices y (n,)."""
         raise NotImplementedError
 
 
@@ -173,9 +174,9 @@ class LSHEncoder(Encoder):
 class CCAITQEncoder(Encoder):
     """CCA-ITQ: canonical directions of features and labels, rotated towards binary values.
 
-    C classes have at most C - 1 canonical directions; a longer code is a rotation of these into
-    more dimensions. Covariances are regularised by 1e-4 of their trace, and there are 50 rotations,
-    as published.
+    C classes have at most C - 1 canonical directions; a longer code rotates these into more
+    dimensions. Covariances are regularised by 1e-4 of their trace, and there are 50 iterations, as
+    published.
     """
 
     def _learn(
@@ -213,8 +214,8 @@ class SDHEncoder(Encoder):
 
         |Y - B W|^2 + lambda |W|^2 + nu (|B - X P|^2 + mu |P|^2)
 
-    with Y the (n, C) indicator of the classes. W and P are ridge regressions. B is updated bit by
-    bit from its present value, so that the objective never rises; the authors' public code starts
+    where Y (n, C) are the class indicators. W and P are ridge regressions. B is updated bit by bit
+    from its current value, so that the objective never increases; the authors' public code starts
     each round from zeros instead.
     """
 
@@ -238,7 +239,7 @@ class SDHEncoder(Encoder):
         return np.asarray(scipy.linalg.cho_solve(factor, cross(X, B)))
 
     def classifier_step(self, B: NDArray[np.float32], y: NDArray[np.intp]) -> NDArray[np.float64]:
-        """W (r, C), a ridge regression of the class indicators on the codes B (n, r)."""
+        """Compute W (r, C) by ridge regression of the class indicators on the codes B (n, r)."""
         regularised = gram(B)
         regularised[np.diag_indices_from(regularised)] += self.penalty
         return np.asarray(scipy.linalg.solve(regularised, class_sums(B, y).T, assume_a="pos"))
@@ -284,7 +285,7 @@ def signs(values: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def gram(X: NDArray[Any]) -> NDArray[np.float64]:
-    """X'X (d, d), summed in float64 block by block."""
+    """X'X (d, d), summed in float64 in blocks."""
     total = np.zeros((X.shape[1], X.shape[1]))
     for rows in gen_batches(len(X), ROWS_PER_BLOCK):
         block = X[rows].astype(np.float64)
@@ -293,7 +294,7 @@ def gram(X: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def cross(X: NDArray[Any], B: NDArray[np.float32]) -> NDArray[np.float64]:
-    """X'B (d, r), summed in float64 block by block."""
+    """X'B (d, r), summed in float64 in blocks."""
     total = np.zeros((X.shape[1], B.shape[1]))
     for rows in gen_batches(len(X), ROWS_PER_BLOCK):
         total += X[rows].T @ B[rows].astype(X.dtype)
@@ -301,6 +302,6 @@ def cross(X: NDArray[Any], B: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def class_sums(X: NDArray[Any], y: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Sum (C, d) of the rows X (n, d) of each class."""
+    """Sums (C, d) of each class's rows of X (n, d)."""
     indicator = scipy.sparse.csr_matrix((np.ones(len(y)), (y, np.arange(len(y)))))
     return np.asarray(indicator @ X)

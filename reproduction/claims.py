@@ -1,7 +1,7 @@
-"""The claims of the paper's abstract and section 4, each compared with what was measured.
+"""The claims of the paper's abstract and section 4, compared with the measurements.
 
-A verdict respects the uncertainty that is printed with it: a value nearer to the threshold than its
-uncertainty decides nothing. Neither does a comparison that a missing result could change.
+Verdicts respect the printed uncertainty: a value closer to the threshold than its uncertainty is
+undecided, and so is a comparison that a missing result could change.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Verdict = Literal["holds", "does not hold", "holds in part", "not decided"]
 
 # "Competitive", "close": the paper's own gaps to the SVM are up to 0.83 points.
 CLOSE = 1.0
-# "Nearly linear" in the code length: time grows with at most this power of it.
+# "Nearly linear" in the code length: time grows with at most this power.
 NEARLY_LINEAR = 1.1
-# How near to the paper's CIFAR-10 accuracies the baselines should be, in points.
+# Tolerances for the accuracies of the baselines on CIFAR-10, in points.
 NEAR = {"svm-ova": 1.5, "svm-multi": 1.5, "lsh": 4.0, "cca-itq": 2.5, "sdh": 3.0}
 
 
@@ -37,20 +37,20 @@ class Finding:
 
     where: str  # dataset and method
     text: str  # what was measured
-    holds: bool | None  # None where it is not decided
+    holds: bool | None  # None if undecided
     of_paper: bool = True  # about the paper's method, not about bitclass with its defaults
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of the paper and what was found."""
+    """A claim of the paper and the findings about it."""
 
     text: str
     paper: str  # the paper's own numbers
     findings: tuple[Finding, ...]
 
     def verdict(self, of_paper: bool) -> tuple[Verdict, str] | None:
-        """Verdict over all datasets and its counts; None where nothing was measured."""
+        """Verdict over all datasets and its counts; None if nothing was measured."""
         found = [one.holds for one in self.findings if one.of_paper == of_paper]
         if not found:
             return None
@@ -65,7 +65,7 @@ class Claim:
 
 
 def summary(claims: Sequence[Claim], of_paper: bool) -> str:
-    """One line: how many claims hold."""
+    """Summarise in one line how many claims hold."""
     found = [verdict[0] for claim in claims if (verdict := claim.verdict(of_paper))]
     parts = [
         f"{text}: {found.count(verdict)}"
@@ -93,13 +93,13 @@ def decide(number: Number, threshold: float) -> bool | None:
 
 
 def ratio_range(ratio: Number) -> tuple[float, float]:
-    """Lower and upper end of a ratio of times, which is uncertain by a factor."""
+    """Lower and upper bound of a ratio of times, which is uncertain by a factor."""
     factor = math.exp(ratio.spread / ratio.mean)
     return ratio.mean / factor, ratio.mean * factor
 
 
 def decide_ratio(ratio: Number, factor: float) -> bool | None:
-    """Whether a ratio of times is above a factor; None where its range includes the factor."""
+    """Whether a ratio of times is above a factor; None if its range includes the factor."""
     low, high = ratio_range(ratio)
     return None if low <= factor <= high else low > factor
 
@@ -107,12 +107,12 @@ def decide_ratio(ratio: Number, factor: float) -> bool | None:
 def unless_missing(
     holds: bool | None, ours: Sequence[str], rivals: Sequence[str] = ()
 ) -> bool | None:
-    """None where missing results could change it; a missing rival cannot win a lost comparison."""
+    """None if missing results could change `holds`, which a rival cannot if it is False."""
     return None if ours or (rivals and holds) else holds
 
 
 def all_hold(found: Iterable[bool | None]) -> bool | None:
-    """False where one fails, else None where one is not decided."""
+    """False if one fails, else None if one is undecided, else True."""
     found = list(found)
     return False if False in found else None if None in found or not found else True
 
@@ -149,7 +149,7 @@ def _finding(data: str, method: str, text: str, holds: bool | None) -> Finding:
 def _best(
     results: Results, methods: Iterable[str], data: str, n_bits: int | None = None
 ) -> tuple[Number, str] | None:
-    """Best accuracy, and the title of the method that has it."""
+    """Best accuracy, and the title of its method."""
     found = [
         (number, METHODS[name].title)
         for name in methods
@@ -170,9 +170,9 @@ def _gap(
     n_bits: int | None = None,
     rival_bits: int | None = None,
 ) -> tuple[str, str, bool | None]:
-    """Accuracy of a method less that of the best of its rivals, and whether it is above.
+    """Compare the accuracy of a method with that of its best rival.
 
-    The difference, all that is known about it, and the verdict.
+    Returns the difference, a description, and whether the difference is above the threshold.
     """
     late = results.missing([method], data, "accuracy", n_bits)
     missing = results.missing(rivals, data, "accuracy", rival_bits)
@@ -194,7 +194,7 @@ def _more_accurate(
     results: Results,
     n_bits: int | None = None,
 ) -> Iterator[Finding]:
-    """Each method against the best of its rivals, which run at 128 bits."""
+    """Compare each method with its best rival at 128 bits."""
     for data in results.real_datasets:
         for name in methods:
             if results.of(name, data, n_bits) and any(results.of(r, data) for r in rivals):
@@ -255,7 +255,7 @@ def _objective_falls(results: Results) -> Iterator[Finding]:
         n_updates = sum(results.values("paper-exponential", data, "n_updates"))
         n_rises = sum(results.values("paper-exponential", data, "n_rises"))
         if n_updates:
-            text = f"{n_rises} rises in {n_updates:,} updates"
+            text = f"{n_rises} increases in {n_updates:,} updates"
             yield Finding(DATASETS[data].title, text, n_rises == 0)
 
 
@@ -263,7 +263,7 @@ def _few_rounds(results: Results) -> Iterator[Finding]:
     for data in results.datasets:
         rounds = results.mean("paper-exponential", data, "n_rounds")
         if rounds is not None:
-            # The last round is the one that finds nothing to change.
+            # The last round changes nothing.
             yield Finding(DATASETS[data].title, f"{rounds - 1:.1f} rounds", rounds - 1 < 3)
 
 
@@ -278,10 +278,10 @@ def _faster(
     results: Results,
     prefix: str = "",
 ) -> Iterator[Finding]:
-    """How many times faster each method is than the fastest of its rivals.
+    """How many times faster each method is than its fastest rival.
 
-    A rival that was stopped is at least as slow as the time for which it was training; one that had
-    not begun, or did not run, might be the fastest.
+    The training time of a rival that was stopped is a lower bound; a rival that had not started
+    training, or did not run, might be the fastest.
     """
     training = field == "train_seconds"
     for data in (name for name in results.datasets if name.startswith(prefix)):
@@ -308,11 +308,11 @@ def _faster(
                     ratio = bound.over(ours)
                     text = f"more than {_times(ratio)}: {_seconds(ours)} against more than "
                     text += f"{_seconds(bound)} ({title}, stopped)"
-                    # A bound that is too small decides nothing.
+                    # A lower bound below the factor decides nothing.
                     ratios.append((decide_ratio(ratio, factor) or None, ratio.mean, text))
                 else:
                     missing.append(title)
-            # The rival that decides: one that is faster, else one that might be, else the fastest.
+            # The decisive rival: one that is faster, else one that may be, else the fastest.
             order = [False, None, True]
             ratios.sort(key=lambda found: (order.index(found[0]), found[1]))
             holds, _, text = ratios[0] if ratios else (None, 0.0, "no numbers")
@@ -330,8 +330,7 @@ def _nearly_linear(results: Results) -> Iterator[Finding]:
             if len(found) < 3:
                 continue
             last, longest = found[-1]
-            # Over all lengths, and over the longer half, where what does not depend on the bits
-            # no longer hides it.
+            # Over all lengths, and over the longer half, where constant costs matter less.
             powers = []
             for n_bits, time in (found[0], found[len(found) // 2]):
                 ratio, doublings = longest.over(time), math.log(last / n_bits)
@@ -366,7 +365,7 @@ _close_to_svm = partial(_more_accurate, (*PAPER, *BITCLASS), SVMS, -CLOSE)
 _hinge_trains_faster = partial(_faster, "train_seconds", ("paper-hinge",))
 _tests_faster = partial(_faster, "test_seconds", ("paper-hinge", "bitclass-hinge"))
 
-#: Text of each claim, the paper's own numbers, and what finds out on which datasets it holds.
+#: Text of each claim, the paper's own numbers, and the function that tests it on all datasets.
 _CLAIMS: tuple[tuple[str, str, Callable[[Results], Iterator[Finding]]], ...] = (
     (
         f"Accuracy at {TABLE_BITS} bits is within {CLOSE:g} point of the linear SVMs, or above",
@@ -389,7 +388,7 @@ _CLAIMS: tuple[tuple[str, str, Callable[[Results], Iterator[Finding]]], ...] = (
         _above_hashing_at_all_lengths,
     ),
     (
-        "The formulation supports other losses: each of three more reaches at least half the "
+        "The formulation supports other losses: each of three others reaches at least half the "
         "accuracy of the paper's two",
         "two losses",
         _other_losses,
@@ -400,11 +399,11 @@ _CLAIMS: tuple[tuple[str, str, Callable[[Results], Iterator[Finding]]], ...] = (
         partial(_more_accurate, PAPER[:1], PAPER[1:], 0),
     ),
     (
-        "The objective never rises over the bit updates of W and B",
+        "The objective never increases over the bit updates of W and B",
         "Figure 3",
         _objective_falls,
     ),
-    ("The alternation converges in less than 3 rounds", "less than 3", _few_rounds),
+    ("The alternation converges in fewer than 3 rounds", "fewer than 3", _few_rounds),
     (
         f"Bit flipping is within {CLOSE:g} point of the global optimum of each W-step, found "
         "by minimum cuts",
@@ -438,7 +437,7 @@ _CLAIMS: tuple[tuple[str, str, Callable[[Results], Iterator[Finding]]], ...] = (
         partial(_hinge_trains_faster, HASHING, 28, prefix="sun"),
     ),
     (
-        "The hinge loss trains much faster, at least twice, than the exponential loss",
+        "The hinge loss trains much faster than the exponential loss, at least twice as fast",
         "47, 7 and 7 times",
         partial(_hinge_trains_faster, ("paper-exponential",), 2),
     ),
@@ -453,7 +452,7 @@ _CLAIMS: tuple[tuple[str, str, Callable[[Results], Iterator[Finding]]], ...] = (
         partial(_tests_faster, SVMS, 1),
     ),
     (
-        "Training time is nearly linear in the code length: it grows with at most its power "
+        "Training time is nearly linear in the code length: it grows with at most the power "
         f"{NEARLY_LINEAR:g}",
         "Figure 5",
         _nearly_linear,
@@ -464,7 +463,7 @@ _CLAIMS: tuple[tuple[str, str, Callable[[Results], Iterator[Finding]]], ...] = (
         _codes_smaller,
     ),
     (
-        "The model takes 3 times less memory than that of the SVM (ImageNet, SUN397)",
+        "The model takes 3 times less memory than the SVM (ImageNet, SUN397)",
         "3.1 times, twice",
         _model_smaller,
     ),

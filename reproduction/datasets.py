@@ -26,7 +26,7 @@ ROWS_PER_BLOCK = 4096
 
 @dataclass(frozen=True)
 class Split:
-    """Rows to learn from, X (n, d) with y (n,), and rows to score on."""
+    """Training rows X (n, d) with labels y (n,), and test rows."""
 
     X: NDArray[np.float32]
     y: NDArray[Any]
@@ -41,18 +41,18 @@ class Dataset:
     name: str  # for the command line and the results file
     title: str  # for the report
     load: Callable[[Path | None, int], Split]  # from a folder of feature files and a seed
-    # Feature file without its ending: ``FILE.npz`` with X_train, y_train, X_test and y_test; or
+    # Feature file without its extension: ``FILE.npz`` with X_train, y_train, X_test and y_test; or
     # ``FILE_train.npy``, ``FILE_train.labels.npy`` and the same for test, as written by
     # ``bitclass features``.
     file: str | None = None
-    content: str = ""  # of the file, for whoever has to make it
+    content: str = ""  # of the file, for error messages
     optional: bool = False  # whether a full run skips it if its file is missing
-    split_by_seed: bool = False  # whether the seed draws the test rows
-    synthetic: bool = False  # rows are drawn; only times and sizes are measured
+    split_by_seed: bool = False  # whether the test rows depend on the seed
+    synthetic: bool = False  # random rows, for which only times and sizes are measured
 
 
 def standardised(X: Any, y: Any, X_test: Any, y_test: Any) -> Split:
-    """Features of mean 0 and variance 1 on the training rows, in float32."""
+    """Standardise features to mean 0 and variance 1 on the training rows, in float32."""
     X, X_test = np.asarray(X, dtype=np.float32), np.asarray(X_test, dtype=np.float32)
     scaler = StandardScaler(copy=False)  # in place, and in blocks: synthetic rows take gigabytes
     for rows in gen_batches(len(X), ROWS_PER_BLOCK):
@@ -77,12 +77,12 @@ def _read(folder: Path | None, stem: str) -> list[NDArray[Any]]:
 
 
 def _published_split(folder: Path | None, seed: int, *, stem: str) -> Split:
-    """The split that the file has; the seed concerns the methods alone."""
+    """The split in the file; the seed is used only by the methods."""
     return standardised(*_read(folder, stem))
 
 
 def _paper_split(folder: Path | None, seed: int, *, stem: str, scaled: bool = True) -> Split:
-    """Test rows drawn by the seed, 100 per class, from both parts together."""
+    """A random split of both parts together, with 100 test rows per class."""
     X_train, y_train, X_test, y_test = _read(folder, stem)
     X, y = np.concatenate([X_train, X_test]).astype(np.float32), np.concatenate([y_train, y_test])
     rng = np.random.default_rng(seed)
@@ -102,10 +102,10 @@ def _digits(folder: Path | None, seed: int) -> Split:
 def synthetic_rows(
     folder: Path | None, seed: int, *, n: int, d: int, n_classes: int, n_test: int = 10_000
 ) -> Split:
-    """Rows of a given shape, for times and memory where the real data is not available.
+    """Random rows of a given shape, to measure time and memory if the real data is not available.
 
-    Class means lie in a subspace of 64 dimensions with a decaying spectrum, as those of real
-    features do.
+    Class means lie in a subspace of 64 dimensions with a decaying spectrum, like those of real
+    features.
     """
     rng = np.random.default_rng(seed)
     k = min(64, d)
@@ -197,7 +197,7 @@ def has_files(name: str, folder: Path | None) -> bool:
 
 
 def check_files(names: Iterable[str], folder: Path | None) -> None:
-    """Raise FileNotFoundError, naming file and content, where a feature file is missing."""
+    """Raise FileNotFoundError if a feature file is missing, with its expected content."""
     if folder is not None and not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder")
     for name in names:
@@ -206,7 +206,7 @@ def check_files(names: Iterable[str], folder: Path | None) -> None:
             continue
         if folder is None:
             raise FileNotFoundError(
-                f"dataset {name} needs {dataset.file}.npz; name its folder with --data"
+                f"dataset {name} requires {dataset.file}.npz; set its folder with --data"
             )
         raise FileNotFoundError(
             f"{folder / str(dataset.file)}.npz: no such file; expected {dataset.content}, saved "

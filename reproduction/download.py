@@ -1,4 +1,4 @@
-"""Fetching the public archives, checked by their checksums."""
+"""Download of the public archives, verified by their checksums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 __all__ = ["DOWNLOADS", "download"]
 
-#: Address and checksum of each archive. ILSVRC 2012 needs registration at image-net.org.
+#: URL and checksum of each archive. ILSVRC 2012 requires registration at image-net.org.
 DOWNLOADS = {
     "cifar10": (
         "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
@@ -28,9 +28,9 @@ DOWNLOADS = {
 
 
 def download(name: str, folder: Path) -> Path:
-    """Fetch an archive into a folder; it appears there only if its checksum is right.
+    """Download an archive to a folder; it appears there only if its checksum is correct.
 
-    An existing file is checked and not fetched again.
+    An existing file is verified and not downloaded again.
     """
     url, checksum = DOWNLOADS[name]
     kind, _, expected = checksum.partition(":")

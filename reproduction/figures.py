@@ -44,7 +44,7 @@ Panel = Callable[[Any], None]
 
 
 def history_dataset(results: Results) -> str | None:
-    """The dataset of Figure 3: the last real one with curves, else the last with a history."""
+    """The dataset of Figure 3: the last real dataset with curves, else the last with a history."""
     names = [
         name for name in results.datasets if results.values("paper-exponential", name, "n_updates")
     ]
@@ -53,7 +53,7 @@ def history_dataset(results: Results) -> str | None:
 
 
 def draw_figures(results: Results, folder: Path) -> dict[str, str]:
-    """Draw the figures for which there are numbers.
+    """Draw the figures for which there are results.
 
     Returns
     -------
@@ -139,7 +139,7 @@ def _curve(results: Results, data: str, field: str, methods: Sequence[str], axis
             continue
         bits, means, spreads = zip(*points, strict=True)
         colour, marker = _STYLES[name]
-        beyond = METHODS[name].kind == "bitclass"
+        is_bitclass = METHODS[name].kind == "bitclass"
         axis.errorbar(
             bits,
             means,
@@ -147,8 +147,8 @@ def _curve(results: Results, data: str, field: str, methods: Sequence[str], axis
             color=colour,
             marker=marker,
             markersize=4.5,
-            markerfacecolor="none" if beyond else colour,
-            linestyle="--" if beyond else "-",
+            markerfacecolor="none" if is_bitclass else colour,
+            linestyle="--" if is_bitclass else "-",
             linewidth=1.4,
             capsize=2,
             label=METHODS[name].title,

@@ -1,8 +1,8 @@
-"""GIST: the shape of a scene by the energy of Gabor filters in a grid of blocks.
+"""GIST, the energy of Gabor filters in a grid of blocks: the paper's CIFAR-10 features.
 
 The descriptor of A. Oliva and A. Torralba, *Modeling the shape of the scene: a holistic
 representation of the spatial envelope*, IJCV 42(3), 2001, with the transfer functions, contrast
-normalisation, padding and order of features of their own program. The paper's CIFAR-10 features.
+normalisation, padding and order of features of the authors' code.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["Gist"]
 
 N_SCALES, N_ORIENTATIONS, N_BLOCKS = 4, 8, 4
 
-# Filters: centre frequency of the first scale in cycles per pixel, ratio between scales, and widths
-# along and across the frequency.
+# Filters: centre frequency of the first scale in cycles per pixel, ratio between scales, and radial
+# and angular widths.
 _FREQUENCY, _SCALE_RATIO, _RADIAL_WIDTH, _ANGULAR_WIDTH = 0.3, 1.85, 0.35, 16 / 32**2
-# Pixels of mirrored border on all sides, to keep the border of an image from acting as an edge.
+# Pixels of mirrored border on all sides, so that the border of an image is not an edge.
 _BORDER = 32
 # Contrast normalisation: cut-off in cycles per image, pixels of mirrored border, and the floor of
 # the deviation, which keeps flat regions flat.
@@ -40,12 +40,12 @@ _CONTRAST_CYCLES, _CONTRAST_BORDER, _CONTRAST_FLOOR = 4.0, 5, 0.2
 
 @dataclass(frozen=True)
 class Gist(Extractor):
-    """GIST-512: 4 scales x 8 orientations x 4 x 4 blocks, of grey images.
+    """GIST-512: 4 scales x 8 orientations x 4 x 4 blocks of grey images.
 
-    The whole centre square is described. It is shrunk to `size` pixels if it is larger and kept if
-    it is smaller: filters are defined in cycles per pixel, and enlarging the 32 pixels of CIFAR
-    would describe the blur. Feature ``(8 * scale + orientation) * 16 + 4 * column + row`` is the
-    mean response in a block; scale 0 has the highest frequency.
+    The centre square is shrunk to `size` pixels if it is larger, and kept if it is smaller: filters
+    are defined in cycles per pixel, and enlarging the 32 pixels of CIFAR would only add blur.
+    Feature ``(8 * scale + orientation) * 16 + 4 * column + row`` is the mean response in a block;
+    scale 0 has the highest frequency.
     """
 
     size: int = 128
@@ -91,7 +91,7 @@ def _descriptor(image: NDArray[np.uint8]) -> NDArray[np.float64]:
 
 
 def _local_contrast(grey: NDArray[np.float64]) -> NDArray[np.float64]:
-    """An image (s, s) from 0 to 255, high-pass filtered, in units of its local deviation."""
+    """High-pass filter an image (s, s) from 0 to 255, and divide by its local deviation."""
     margin = _CONTRAST_BORDER
     odd = len(grey) % 2
     padded = np.pad(np.log1p(grey), (margin, margin + odd), mode="symmetric")

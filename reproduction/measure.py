@@ -1,7 +1,7 @@
-"""The one function that scores every method; ``python -m reproduction.measure`` runs one cell.
+"""The function that measures every method; ``python -m reproduction.measure`` runs one cell.
 
-As a program it reads a cell from its input and writes lines to its output: when training began,
-when it ended, and what was measured, as JSON.
+As a program it reads a cell from standard input, and writes the times when training started and
+ended, and the measurements as JSON, to standard output.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ __all__ = ["measure"]
 
 
 def measure(
-    cell: Cell, folder: Path | None, tell: Callable[[str], None] = lambda moment: None
+    cell: Cell, folder: Path | None, on_event: Callable[[str], None] = lambda event: None
 ) -> dict[str, Any]:
     """Train, predict and score, in this process.
 
-    Whatever a method has to choose, it chooses on training rows, before training is timed. Test
-    rows serve once, for the predictions that are compared with their labels. `tell` is called with
-    "begun" and "learned" when training begins and ends. The results: n_rows, n_test, n_features,
-    n_classes; accuracy (None for synthetic rows); train_seconds, choice_seconds (choosing C),
-    test_seconds (per row); model_bytes, peak_bytes; and where the method has them C, converged,
-    n_rounds, n_updates, n_rises, first_objective, history.
+    Hyperparameters are chosen on training rows, before training is timed. Test rows are used only
+    to score the predictions. `on_event` is called with "begun" and "learned" when training starts
+    and ends. Returns n_rows, n_test, n_features, n_classes; accuracy (None for synthetic rows);
+    train_seconds, choice_seconds (choosing C), test_seconds (per row); model_bytes, peak_bytes; and
+    if applicable C, converged, n_rounds, n_updates, n_rises, first_objective, history.
     """
     data = DATASETS[cell.data]
     split = data.load(folder, cell.seed)
@@ -51,7 +50,7 @@ def measure(
         "n_classes": len(np.unique(split.y)),
     }
     estimator = METHODS[cell.method].build(max(1, cell.n_bits), cell.seed)
-    values |= _train(estimator, split.X, split.y, tell)
+    values |= _train(estimator, split.X, split.y, on_event)
     predicted = estimator.predict(split.X_test)
     values["accuracy"] = None if data.synthetic else float(np.mean(predicted == split.y_test))
     values["test_seconds"] = _seconds_per_row(estimator, split.X_test)
@@ -60,7 +59,7 @@ def measure(
 
 
 def _train(
-    estimator: Any, X: NDArray[np.float32], y: NDArray[Any], tell: Callable[[str], None]
+    estimator: Any, X: NDArray[np.float32], y: NDArray[Any], on_event: Callable[[str], None]
 ) -> dict[str, Any]:
     values: dict[str, Any] = {}
     svm = estimator[-1] if isinstance(estimator, Pipeline) else estimator
@@ -69,11 +68,11 @@ def _train(
         values["C"] = choose_penalty(estimator, X, y)
         values["choice_seconds"] = time.perf_counter() - start
         svm.set_params(C=values["C"])
-    tell("begun")
+    on_event("begun")
     start = time.perf_counter()
     estimator.fit(X, y)
     values["train_seconds"] = time.perf_counter() - start
-    tell("learned")
+    on_event("learned")
     values["model_bytes"] = model_bytes(estimator)
     if isinstance(svm, LinearSVC):
         values["converged"] = bool(svm.n_iter_ < svm.max_iter)
@@ -84,14 +83,14 @@ def _train(
 
 
 def _objective(classifier: BinaryCodeClassifier) -> dict[str, Any]:
-    """How the objective went: rounds, rises, its value after the first W-step, the first round."""
+    """Rounds, increases of the objective, and its values in the first round."""
     history, r = classifier.objective_history_, classifier.n_bits
     logs = {step: history["log_objective"][history["step"] == step] for step in ("W", "B")}
     values: dict[str, Any] = {"n_rounds": classifier.n_iter_}
     if not all(len(log) >= r and np.isfinite(log).all() for log in logs.values()):
         return values
-    # Both steps in turn. Within a step the values come from one sum; from step to step each is
-    # computed anew, so that a mistake would show there.
+    # Both steps alternate. Within a step the objective is updated incrementally, but every step
+    # computes it anew, so that an error would show there.
     starts = range(0, len(logs["W"]), r)
     path = np.concatenate([logs[step][start : start + r] for start in starts for step in logs])
     return values | {
@@ -103,17 +102,17 @@ def _objective(classifier: BinaryCodeClassifier) -> dict[str, Any]:
 
 
 def _seconds_per_row(estimator: Any, X: NDArray[np.float32]) -> float:
-    """Median over 3 to 50 predictions of all rows, half a second if possible."""
-    taken: list[float] = []
-    while len(taken) < 3 or (sum(taken) < 0.5 and len(taken) < 50):
+    """Median time over 3 to 50 predictions of all rows, about half a second in total."""
+    seconds: list[float] = []
+    while len(seconds) < 3 or (sum(seconds) < 0.5 and len(seconds) < 50):
         start = time.perf_counter()
         estimator.predict(X)
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken) / len(X)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds) / len(X)
 
 
 def _peak_bytes() -> int | None:
-    """Peak resident memory of this process; that of getrusage may be its parent's."""
+    """Peak resident memory of this process; getrusage may return that of its parent."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -124,15 +123,15 @@ def _peak_bytes() -> int | None:
 def main() -> None:
     """Measure the cell on standard input."""
     output = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints must not get into the answer
+    os.dup2(2, 1)  # output of libraries must not mix with the results
     warnings.simplefilter("ignore")
     request = json.loads(sys.stdin.readline())
     folder = None if request["folder"] is None else Path(request["folder"])
 
-    def tell(moment: str) -> None:
-        print(moment, time.time(), file=output, flush=True)
+    def on_event(event: str) -> None:
+        print(event, time.time(), file=output, flush=True)
 
-    print(json.dumps(measure(Cell(**request["cell"]), folder, tell)), file=output, flush=True)
+    print(json.dumps(measure(Cell(**request["cell"]), folder, on_event)), file=output, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Baselines, the paper's method and bitclass, by name, and how each is built."""
+"""All methods of the evaluation: baselines, the paper's method and bitclass."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def paper_classifier(
     scale: float = 1.0,
     solver: str = "flip",
 ) -> BinaryCodeClassifier:
-    """The paper's method without any of the library's additions: the one place that says how."""
+    """The paper's method, without any of the library's additions."""
     return BinaryCodeClassifier.paper(
         n_bits,
         loss=loss,
@@ -60,10 +60,10 @@ def paper_classifier(
 
 
 class PaperMethod(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """The paper's method from independent random bits for each sample.
+    """The paper's method, starting from independent random bits for each sample.
 
-    The paper does not say which codes to start from; these are what the public code of the same
-    authors' SDH starts from.
+    The paper does not specify the starting codes; the public code of the same authors' SDH starts
+    from random bits.
     """
 
     def __init__(self, n_bits: int, loss: str, solver: str = "flip", random_state: int = 0) -> None:
@@ -73,7 +73,7 @@ class PaperMethod(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: NDArray[Any], y: NDArray[Any]) -> Self:
-        """Learn from X (n, d) and labels y (n,)."""
+        """Fit to X (n, d) and labels y (n,)."""
         rng = np.random.default_rng(self.random_state)
         codes = 2 * rng.integers(0, 2, (len(y), self.n_bits), dtype=np.int8) - 1
         self.classifier_ = paper_classifier(
@@ -83,7 +83,7 @@ class PaperMethod(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Labels (m,) of X (m, d)."""
+        """Predict labels (m,) of X (m, d)."""
         return np.asarray(self.classifier_.predict(X))
 
 
@@ -93,7 +93,7 @@ class Method:
 
     name: str  # for the command line and the results file
     title: str  # for the report
-    # Real-valued SVM, SVM on binary codes, the paper's method, or bitclass beyond the paper.
+    # Real-valued SVM, SVM on binary codes, the paper's method, or bitclass.
     kind: Literal["svm", "hashing", "paper", "bitclass"]
     build: Callable[[int, int], Any]  # the estimator for a code length and a seed
 
@@ -110,8 +110,8 @@ def _hashing(name: str, title: str, encoder: type, n_anchors: int | None = None)
 
 
 def _other_loss(name: str, title: str, loss: str) -> Method:
-    # From random bits these losses stop before the bits of a class agree, so codes start from
-    # projections, and the margin is scaled to the number of bits.
+    # From random bits these losses converge before the bits of a class agree, so codes start from
+    # projections, and the margin is scaled by the number of bits.
     def build(n_bits: int, seed: int) -> BinaryCodeClassifier:
         return paper_classifier(n_bits, loss, "projection", seed, scale=8.0 / n_bits)
 
@@ -120,8 +120,10 @@ def _other_loss(name: str, title: str, loss: str) -> Method:
 
 def _bitclass_rbf(n_bits: int, seed: int) -> Any:
     # RBF features are too strongly correlated for an int8 projection.
-    made = BinaryCodeClassifier(n_bits, loss="exponential", precision="float32", random_state=seed)
-    return make_pipeline(AnchorFeatures(N_ANCHORS, random_state=seed), made)
+    classifier = BinaryCodeClassifier(
+        n_bits, loss="exponential", precision="float32", random_state=seed
+    )
+    return make_pipeline(AnchorFeatures(N_ANCHORS, random_state=seed), classifier)
 
 
 _ALL = (
@@ -185,16 +187,16 @@ OTHER_LOSSES = ("logistic", "squared-hinge", "crammer-singer")
 
 
 def settings_text(estimator: Any) -> str:
-    """All parameters of an estimator, defaults included: what a kept result depends on."""
+    """All parameters of an estimator, including defaults, to identify stored results."""
     parameters = estimator.get_params(deep=True)
     if isinstance(estimator, PaperMethod):
-        made = paper_classifier(estimator.n_bits, estimator.loss, "given", 0)
-        parameters |= made.get_params() | parameters
+        classifier = paper_classifier(estimator.n_bits, estimator.loss, "given", 0)
+        parameters |= classifier.get_params() | parameters
     return f"{type(estimator).__name__} {sorted(parameters.items(), key=str)}"
 
 
 def model_bytes(estimator: Any) -> int:
-    """Bytes that prediction needs, labels aside."""
+    """Number of bytes needed for prediction, without labels."""
     if isinstance(estimator, Pipeline):
         return sum(model_bytes(step) for _, step in estimator.steps)
     if isinstance(estimator, PaperMethod):

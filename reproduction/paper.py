@@ -1,4 +1,4 @@
-"""The paper's own numbers."""
+"""The numbers published in the paper."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ __all__ = ["PAPER_COLUMN", "TABLE_1", "TABLE_2", "PaperRow"]
 
 
 class PaperRow(NamedTuple):
-    """A method on a dataset in the paper's Table 1: percent, seconds, seconds per row."""
+    """A method on a dataset in Table 1 of the paper: percent, seconds, seconds per row."""
 
     accuracy: float
     train_seconds: float
     test_seconds: float
 
 
-# By our name of the method, on these datasets.
+# By method name, for these datasets.
 _DATASETS = ("SUN397", "ImageNet", "CIFAR-10")
 _ROWS = {
     "svm-ova": ((77.39, 818.87, 1.55e-5), (79.84, 151.02, 1.15e-5), (57.1, 55.17, 4.02e-7)),
@@ -31,7 +31,7 @@ _ROWS = {
     "paper-hinge": ((76.56, 16.45, 3.86e-6), (77.88, 35.16, 6.86e-6), (54.2, 2.31, 2.13e-6)),
 }
 
-#: Table 1, by the paper's dataset and our name of the method; on a quad-core PC of 2016.
+#: Table 1, by the paper's dataset and our method name; measured on a quad-core PC of 2016.
 TABLE_1: dict[str, dict[str, PaperRow]] = {
     data: {method: PaperRow(*rows[column]) for method, rows in _ROWS.items()}
     for column, data in enumerate(_DATASETS)
@@ -49,7 +49,7 @@ PAPER_COLUMN = {
     "imagenet100-shape": "ImageNet",
 }
 
-#: Table 2 in MB: training features of the SVM and as codes, model of the SVM and of the paper.
+#: Table 2 in MB: training features as floats and as codes, models of the SVM and of the paper.
 TABLE_2 = {
     "imagenet1000-shape": (3943.91, 24.37, 30.86, 9.92),
     "sun397-shape": (1283.83, 2.01, 4.79, 1.54),

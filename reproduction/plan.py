@@ -1,4 +1,4 @@
-"""Which cells a run consists of."""
+"""The cells of a run."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ TABLE_BITS = 128
 #: Code lengths of the figures.
 CODE_LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
 
-# These run at the code length of the tables alone.
+# These run only at the code length of the tables.
 _ONE_LENGTH = (*OTHER_LOSSES, "paper-mincut")
-# The curves have at most this many seeds: long codes of the hashing methods take long.
+# Maximum number of seeds of the curves, because hashing methods with long codes are slow.
 _MAX_CURVE_SEEDS = 2
 
 
@@ -37,7 +37,7 @@ class Cell:
     method: str  # name in `METHODS`
     data: str  # name in `DATASETS`
     n_bits: int  # 0 for methods without codes
-    seed: int  # of the method, and of the split where one is drawn
+    seed: int  # of the method, and of a random split
 
     def __str__(self) -> str:
         bits = f", {self.n_bits} bits" if self.n_bits else ""
@@ -46,17 +46,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run consists of."""
+    """Datasets, code lengths and seeds of a run."""
 
     tables: tuple[str, ...]  # datasets of Table 1, with all methods
     curves: tuple[str, ...]  # datasets of the figures against code length
-    times: tuple[str, ...]  # synthetic datasets of the figure of training time
+    times: tuple[str, ...]  # synthetic datasets of the figure of training times
     lengths: tuple[int, ...]  # code lengths of the figures
-    n_seeds: int  # of each cell on real data; synthetic data has one
+    n_seeds: int  # on real data; synthetic data has one seed
 
 
 def full_plan(folder: Path | None) -> Plan:
-    """Everything; without a folder of feature files, digits in the place of the real datasets."""
+    """All datasets; without a folder of feature files, digits instead of the real datasets."""
     shapes = tuple(n for n, data in DATASETS.items() if data.synthetic and n != "small-shape")
     if folder is None:
         return Plan(("digits", *shapes), ("digits",), ("sun397-shape",), CODE_LENGTHS, 3)
@@ -79,7 +79,7 @@ def quick_plan(folder: Path | None) -> Plan:
 def plan_cells(
     plan: Plan, methods: Sequence[str] | None = None, datasets: Sequence[str] | None = None
 ) -> list[Cell]:
-    """The cells of a plan, of some methods or datasets; all of one seed before the next."""
+    """The cells of a plan for some methods and datasets, ordered by seed."""
     cells: dict[Cell, None] = {}
     for seed in range(plan.n_seeds):
         wanted = [(name, data, bits) for data in plan.tables for name, bits in _table_cells(data)]
@@ -100,7 +100,7 @@ def plan_cells(
 
 
 def _table_cells(data: str) -> list[tuple[str, int]]:
-    """Methods and code lengths of Table 1: all at 128 bits, ours at 256 too on real data."""
+    """Methods and code lengths of Table 1: all at 128 bits, on real data ours also at 256."""
     dataset = DATASETS[data]
     names: Sequence[str] = list(METHODS)
     if data == "cifar10-unscaled":

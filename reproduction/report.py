@@ -1,4 +1,4 @@
-"""The report: figures, one line of summary, claims, tables, in one Markdown page."""
+"""The report in Markdown: a one-line summary, figures, claims and tables."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from reproduction.tables import Table, accuracy_table, memory_table, table_1
 __all__ = ["machine", "save_run", "write_report"]
 
 _INTRODUCTION = """\
-## How it was measured
+## Method
 
-*Learning Binary Codes and Binary Weights for Efficient Classification* (Shen, Mu, Liu, Yang, Shen),
-its tables, figures and claims. Every method runs on one thread; features are standardised by the
-training rows. The SVMs are LibLinear's with the best C of 1e-3 to 1e3 on held-out training rows,
-timed at that C; the hashing methods are followed by the same SVM. The *paper's method* is as
-published and starts from random codes. *bitclass defaults* is `BinaryCodeClassifier` with nothing
-but loss and code length set.
+The tables, figures and claims of *Learning Binary Codes and Binary Weights for Efficient
+Classification* (Shen, Mu, Liu, Yang, Shen). Every method runs on one thread; features are
+standardised on the training rows. The SVMs are those of LibLinear with the best C of 1e-3 to 1e3 on
+held-out training rows, timed with that C; the hashing methods are followed by the same SVM. The
+*paper's method* is as published and starts from random codes. *bitclass defaults* is
+`BinaryCodeClassifier` with only the loss and code length set.
 """
 _UNCERTAINTY = """\
-± is one standard deviation. Of accuracies: over seeds and splits, and of the finite test set. Of
-times: over seeds, and at least 10 %; a ratio of times has a range in brackets. A difference within
-its ±, or a ratio within its range, is *not decided*, and so is a comparison that a missing result
-could change. A claim *holds* where no dataset contradicts it and at least half of them confirm it.
+± is one standard deviation. For accuracies it includes seeds, splits and the finite test set; for
+times it is over seeds and at least 10 %, and a ratio of times has a range in brackets. A difference
+within its ±, or a ratio whose range includes the threshold, is *not decided*, and so is a
+comparison that a missing result could change. A claim *holds* if no dataset contradicts it and at
+least half of them confirm it.
 """
 
 
@@ -58,7 +59,7 @@ def _processor() -> str:
 
 
 def save_run(outcomes: Mapping[Cell, Outcome], settings: Mapping[str, str], folder: Path) -> Path:
-    """Write the results of a run, then its report; the path of the report."""
+    """Write the results of a run and its report; returns the path of the report."""
     results = Results(outcomes)
     data = history_dataset(results)
     if data is not None:
@@ -68,14 +69,14 @@ def save_run(outcomes: Mapping[Cell, Outcome], settings: Mapping[str, str], fold
 
 
 def write_report(folder: Path) -> Path:
-    """Write ``report.md`` and its figures from the results in a folder; the path of the report."""
+    """Write ``report.md`` and its figures from the results in a folder; returns its path."""
     results, run = read_results(folder)
     figures = draw_figures(results, folder)
     claims = check_claims(results)
     tables = [accuracy_table(results)] if results.real_datasets else []
     tables += [memory_table(results), *(table_1(results, name) for name in results.datasets)]
     parts = [
-        "# The paper's evaluation, run again\n",
+        "# Reproduction of the paper's evaluation\n",
         f"**The paper's method: {summary(claims, of_paper=True)}. "
         f"bitclass with its defaults: {summary(claims, of_paper=False)}.**\n",
         *(

@@ -1,4 +1,4 @@
-"""All outcomes of a run: means and uncertainties, and the files that keep them."""
+"""All outcomes of a run, with means and uncertainties, and the files that store them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reproduction.runner import Outcome, write_whole
 
 __all__ = ["Number", "Results", "read_results", "write_results"]
 
-#: A time is uncertain by at least this share: nine tenths of all cells differ by less over seeds.
+#: Minimum relative uncertainty of times: nine tenths of all cells vary less over seeds.
 TIME_UNCERTAINTY = 0.1
 
 _TEXT = ("method", "data", "status", "reason")
@@ -54,7 +54,7 @@ class Results:
     ----------
     outcomes : dict of Cell to Outcome
     history : dict, optional
-        Objective of the first round by dataset: for each seed, values after each bit of W and of B.
+        Objective of the first round by dataset: for each seed, values after each bit of W and B.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Results:
 
     @property
     def curves(self) -> list[str]:
-        """Datasets with more code lengths than those of the tables."""
+        """Datasets with more code lengths than the tables."""
         return [d for d in self.datasets if any(len(self.lengths(m, d)) > 2 for m in METHODS)]
 
     def of(self, method: str, data: str, n_bits: int | None = None) -> list[Outcome]:
@@ -86,26 +86,26 @@ class Results:
         ]
 
     def values(self, method: str, data: str, field: str, n_bits: int | None = None) -> list[Any]:
-        """What was measured, one per seed that has it."""
+        """Measured values, one per seed that has a value."""
         found = (outcome.get(field) for outcome in self.of(method, data, n_bits))
         return [value for value in found if value is not None]
 
     def mean(self, method: str, data: str, field: str, n_bits: int | None = None) -> float | None:
-        """Mean over the seeds; None where there is no value."""
+        """Mean over the seeds; None if there is no value."""
         values = self.values(method, data, field, n_bits)
         return statistics.fmean(values) if values else None
 
     def accuracy(self, method: str, data: str, n_bits: int | None = None) -> Number | None:
-        """Accuracy in %: uncertain by the deviation over seeds and the size of the test set."""
+        """Accuracy in %, with the uncertainty from seeds and the size of the test set."""
         values = [100 * value for value in self.values(method, data, "accuracy", n_bits)]
         if not values:
             return None
         mean, over_seeds = statistics.fmean(values), _deviation(values)
         n_test = self.values(method, data, "n_test", n_bits)[0]
         sampling = math.sqrt(max(0.0, mean * (100 - mean)) / n_test)
-        # A split drawn by the seed has the sampling of its test rows in the deviation over seeds.
-        drawn = DATASETS[data].split_by_seed
-        spread = max(over_seeds, sampling) if drawn else math.hypot(over_seeds, sampling)
+        # If each seed has its own test rows, the deviation over seeds includes their sampling.
+        own_split = DATASETS[data].split_by_seed
+        spread = max(over_seeds, sampling) if own_split else math.hypot(over_seeds, sampling)
         return Number(mean, spread)
 
     def seconds(
@@ -121,7 +121,7 @@ class Results:
     def missing(
         self, methods: Iterable[str], data: str, field: str, n_bits: int | None = None
     ) -> list[str]:
-        """Titles of methods without a value of every seed: not run, failed, or over the limit."""
+        """Titles of methods without values for all seeds: not run, failed, or timed out."""
         return [
             METHODS[name].title
             for name in methods
@@ -130,14 +130,14 @@ class Results:
         ]
 
     def shape(self, data: str) -> tuple[int, int, int] | None:
-        """Rows, features and classes of a dataset on which anything was measured."""
+        """Number of rows, features and classes of a dataset; None if nothing was measured."""
         for cell, found in self.outcomes.items():
             if cell.data == data and found["status"] == "done":
                 return found["n_rows"], found["n_features"], found["n_classes"]
         return None
 
     def lengths(self, method: str, data: str) -> list[int]:
-        """Code lengths at which a method was to run on a dataset."""
+        """Code lengths planned for a method on a dataset."""
         cells = (c for c in self.outcomes if (c.method, c.data) == (method, data))
         return sorted({cell.n_bits for cell in cells} - {0})
 
@@ -147,7 +147,7 @@ def _deviation(values: list[float]) -> float:
 
 
 def write_results(results: Results, run: Mapping[str, str], folder: Path) -> None:
-    """Write ``results.csv`` (a line per cell), ``objective.csv`` (of Figure 3) and ``run.json``."""
+    """Write ``results.csv`` (a line per cell), ``objective.csv`` (Figure 3) and ``run.json``."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)

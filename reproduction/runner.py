@@ -1,4 +1,4 @@
-"""Running cells, each in a process of its own under a time limit; results are kept in files."""
+"""Running cells in separate processes under a time limit; results are stored in files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from reproduction.plan import Cell
 
 __all__ = ["Outcome", "run_cells", "write_whole"]
 
-#: What came of a cell: `status` ("done", "timeout" or "failed"), `limit` in seconds, `reason` where
-#: it is not done, and what `measure` gives; `learned_for`, seconds of training before a timeout.
+#: Outcome of a cell: `status` ("done", "timeout" or "failed"), `limit` in seconds, `reason` unless
+#: done, the results of `measure`, and `learned_for`, seconds of training before a timeout.
 Outcome = dict[str, Any]
 
 ROOT = Path(__file__).parents[1]
-#: LibLinear has one thread, so every method has one.
+#: LibLinear is single-threaded, so every method runs on one thread.
 ONE_THREAD = dict.fromkeys(
     ("BITCLASS_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"
 )
@@ -38,11 +38,11 @@ def run_cells(
     time_limit: float,
     report: Callable[[Cell, Outcome], None] = lambda cell, outcome: None,
 ) -> dict[Cell, Outcome]:
-    """Run cells one after the other, so that none takes time from another.
+    """Run cells in sequence, so that they do not compete for time.
 
-    A finished cell is not run again; one that passed a limit is, under a larger limit; one that
-    failed always is. Where a cell passes the limit its other seeds are not tried. Feature files are
-    in `folder`, results of cells are kept in the folder `kept`.
+    A finished cell is not run again; one that timed out is run again under a larger limit; one that
+    failed is always run again. If a cell times out, its other seeds are skipped. Feature files are
+    in `folder`; results of cells are stored in the folder `kept`.
     """
     checksums = {name: fingerprint(name, folder) for name in {cell.data for cell in cells}}
     outcomes: dict[Cell, Outcome] = {}
@@ -52,7 +52,7 @@ def run_cells(
         estimator = METHODS[cell.method].build(max(1, cell.n_bits), cell.seed)
         depends_on = [checksums[cell.data], settings_text(estimator)]
         outcome = _kept(path, depends_on, time_limit)
-        if outcome is None and _passed_limit(cell, outcomes):
+        if outcome is None and _has_timed_out(cell, outcomes):
             outcome = {"status": "timeout", "limit": time_limit, "reason": "another seed timed out"}
         elif outcome is None:
             outcome = _run(cell, folder, time_limit)
@@ -64,26 +64,26 @@ def run_cells(
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file completely or not at all."""
+    """Write a file atomically."""
     part = path.with_name(path.name + ".part")
     part.write_text(text, encoding="utf-8")
     os.replace(part, path)
 
 
 def _kept(path: Path, depends_on: list[str], time_limit: float) -> Outcome | None:
-    """A kept outcome that need not be measured again."""
+    """A stored outcome that is still valid; None if there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         outcome: Outcome = content["outcome"]
-        stands = outcome["status"] == "done" or (
+        is_final = outcome["status"] == "done" or (
             outcome["status"] == "timeout" and outcome["limit"] >= time_limit
         )
-        return outcome if stands and content["depends_on"] == depends_on else None
+        return outcome if is_final and content["depends_on"] == depends_on else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _passed_limit(cell: Cell, outcomes: dict[Cell, Outcome]) -> bool:
+def _has_timed_out(cell: Cell, outcomes: dict[Cell, Outcome]) -> bool:
     return any(
         outcome["status"] == "timeout" and replace(other, seed=cell.seed) == cell
         for other, outcome in outcomes.items()
@@ -92,7 +92,7 @@ def _passed_limit(cell: Cell, outcomes: dict[Cell, Outcome]) -> bool:
 
 def _run(cell: Cell, folder: Path | None, time_limit: float) -> Outcome:
     request = {"cell": asdict(cell), "folder": None if folder is None else str(folder.resolve())}
-    # It must find this package and what this process imports, whatever the current folder.
+    # The process must be able to import the same packages, whatever the current folder.
     path = os.pathsep.join(filter(None, [str(ROOT), *sys.path]))
     try:
         done = subprocess.run(
@@ -118,19 +118,19 @@ def _run(cell: Cell, folder: Path | None, time_limit: float) -> Outcome:
 
 
 def _trained_for(output: bytes) -> dict[str, float]:
-    """How long a process that was stopped had been training, if it had begun."""
-    moments: dict[str, float] = {}
+    """How long a process had been training when it was stopped, if training had started."""
+    times: dict[str, float] = {}
     for line in output.decode(errors="replace").splitlines():
-        moment, _, at = line.partition(" ")
+        event, _, seconds = line.partition(" ")
         with contextlib.suppress(ValueError):
-            moments[moment] = float(at)
-    if "begun" not in moments:
+            times[event] = float(seconds)
+    if "begun" not in times:
         return {}
-    return {"learned_for": max(0.0, moments.get("learned", time.time()) - moments["begun"])}
+    return {"learned_for": max(0.0, times.get("learned", time.time()) - times["begun"])}
 
 
 def _reason(code: int, errors: str) -> str:
-    """One line on why a process ended without a result."""
+    """Describe in one line why a process ended without a result."""
     if code < 0:
         out_of_memory = " (out of memory?)" if -code == signal.SIGKILL else ""
         return f"ended by {signal.Signals(-code).name}{out_of_memory}"

@@ -1,4 +1,4 @@
-"""The paper's tables, with its own numbers next to ours."""
+"""The paper's tables, with the published numbers next to ours."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Table:
 
 
 def seconds_text(seconds: float) -> str:
-    """Seconds in a suitable unit.
+    """Format seconds in a suitable unit.
 
     Examples
     --------
@@ -94,13 +94,13 @@ def accuracy_table(results: Results) -> Table:
 
 
 def memory_table(results: Results) -> Table:
-    """Memory of training features and of models: SVM, and the paper's method."""
+    """Memory of training features and of models, for the SVM and the paper's method."""
     table = Table(
         "Table 2: memory, MB",
-        "Training features: float64 rows as LibLinear takes them, and packed codes. Models: "
+        "Training features: float64 rows, as required by LibLinear, and packed codes. Models: "
         f"float64 coefficients; float32 projection and packed weights at {TABLE_BITS} bits. Peak: "
-        "of the process that trained the paper's method with hinge loss, libraries included. "
-        "MB are 2^20 bytes.",
+        "memory of the process that trained the paper's method with hinge loss, including "
+        "libraries. 1 MB is 2^20 bytes.",
         [
             "dataset",
             "features / codes",
@@ -119,8 +119,8 @@ def memory_table(results: Results) -> Table:
         n, d, n_classes = shape
         svm = results.mean("svm-ova", name, "model_bytes") or 8.0 * (d + 1) * n_classes
         row = [DATASETS[name].title]
-        for first, theirs, own in ((0, 8.0 * n * d, n * TABLE_BITS / 8), (2, svm, ours)):
-            row += [f"{theirs / MB:,.2f} / {own / MB:,.2f}", f"{theirs / own:,.1f}"]
+        for first, large, small in ((0, 8.0 * n * d, n * TABLE_BITS / 8), (2, svm, ours)):
+            row += [f"{large / MB:,.2f} / {small / MB:,.2f}", f"{large / small:,.1f}"]
             printed = TABLE_2.get(name)
             row.append("" if printed is None else f"{printed[first]} / {printed[first + 1]}")
         peak = results.mean("paper-hinge", name, "peak_bytes")

@@ -1,4 +1,4 @@
-"""Model and statistics files with one thing altered, well-formed in all else."""
+"""Model and statistics files with one alteration, otherwise well-formed."""
 
 import json
 
@@ -31,7 +31,7 @@ def with_header(content, **changes):
 
 
 def with_arrays(content, change):
-    """The file that safetensors writes of arrays that `change` was called with."""
+    """The file that safetensors writes after `change` modified the arrays."""
     arrays = {name: array.copy() for name, array in safetensors.load(content).items()}
     change(arrays)
     return safetensors.save(arrays, metadata=split(content)[0]["__metadata__"])

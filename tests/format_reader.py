@@ -1,4 +1,4 @@
-"""A reader of model files written from docs/format.md alone, with JSON, struct and NumPy."""
+"""An independent reader of model files, written from docs/format.md with JSON, struct and NumPy."""
 
 import json
 import struct
@@ -114,7 +114,7 @@ class Reader:
         return self.labels()[self.scores(X).argmax(axis=1)]
 
     def scores(self, X):
-        """What classes are ranked by; those off the short list come after it."""
+        """Scores that rank the classes; those on the short list come first."""
         distances = self.distances(X)
         scores = -distances.astype(float)
         if self.rescore:

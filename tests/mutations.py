@@ -1,4 +1,4 @@
-"""Ways to spoil a file, for the tests and for benchmarks/fuzz_models.py."""
+"""Random damage to files, for the tests and for benchmarks/fuzz_models.py."""
 
 import json
 import struct
@@ -26,7 +26,7 @@ def join(table, data):
 
 
 def mutated(rng, content):
-    """A spoiled copy of a well-formed file, and what was done to it."""
+    """A damaged copy of a well-formed file, and a description of the damage."""
     ways = (
         flip_bits, flip_header_bits, truncate, insert, wrong_length, table_value, table_value,
         header_value, header_value, header_value, repeat_key, drop_key, data_numbers, data_numbers,

@@ -1,4 +1,4 @@
-"""Models made by hand, rows for them, and a trip through a file."""
+"""Hand-made models, rows for them, and a round trip through a file."""
 
 import numpy as np
 

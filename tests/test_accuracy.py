@@ -1,4 +1,4 @@
-"""Accuracy on real data: floors that a correct implementation of the paper's method reaches."""
+"""Accuracy on real data: lower bounds for a correct implementation of the paper's method."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,7 @@ FLOORS = {
 
 @pytest.fixture(scope="module", params=FLOORS)
 def standardised(request):
-    """The name of a data set, and its rows and labels for training and testing."""
+    """Name of a dataset, and its rows and labels for training and testing."""
     path = DATA / f"{request.param}.npz"
     if not path.exists():
         pytest.skip(f"{path} is not here; set BITCLASS_DATA to the folder with {path.name}")

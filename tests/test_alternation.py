@@ -106,12 +106,12 @@ def test_mincut_equals_brute_force_and_flip_is_never_below(name, n_classes):
         assert flip_decrease <= cut_decrease + 1e-11 * size
         n_worse += flip_decrease < cut_decrease - 1e-9 * size
     if name == "exponential" and n_classes == 10:
-        # Otherwise the comparison above would hold for two solvers that do the same.
+        # Otherwise the comparison above would also hold for two equal solvers.
         assert n_worse > 0
 
 
 def test_mincut_resolves_couplings_many_orders_apart():
-    """Capacities are counted in integers; what one pass rounds away, the next must find."""
+    """Capacities are integers; what one pass rounds away, the next must find."""
     rng = np.random.default_rng(5)
     for _ in range(20):
         H = -np.exp(rng.uniform(-30, 0, (8, 8)))
@@ -125,9 +125,9 @@ def test_mincut_resolves_couplings_many_orders_apart():
 
 
 @pytest.mark.parametrize("noise", [0.0, 4e-16, -4e-16])
-def test_flips_that_gain_alike_but_for_rounding_go_by_index(noise):
+def test_flips_with_equal_gains_up_to_rounding_go_by_index(noise):
     H, g = np.ones((3, 3)) - np.eye(3), np.array([-1.1, -1.1 + noise, -1.1 - noise])
-    # Each flip gains; whichever comes first, it takes the others' gains away.
+    # Each flip improves, but the first one removes the gains of the others.
     column, _ = SOLVERS["flip"](H, g, np.ones(3, dtype=np.int8))
     assert column.tolist() == [-1, 1, 1]
 
@@ -161,7 +161,7 @@ def codes_after(codes, weights, labels, name, scale=1.0, row_weights=None):
 
 
 @given(problems, st.sampled_from([1.0, 0.3]))
-def test_every_bit_takes_the_sign_of_smaller_loss_and_ties_keep_it(problem, scale):
+def test_every_bit_takes_the_sign_with_the_smaller_loss_and_ties_keep_it(problem, scale):
     seed, n_classes, n_bits, name = problem
     codes, weights, labels = random_problem(
         np.random.default_rng(seed), 3 * n_classes, n_classes, n_bits
@@ -191,7 +191,7 @@ def run(groups, weights, name, scale=1.0, solver="flip", max_rounds=20):
 
 
 def clustered(rng, n_rows, n_classes, n_bits, noise=0.2):
-    """Codes that scatter around one centre a class, as real starting codes do."""
+    """Codes that scatter around one centre per class, as real starting codes do."""
     codes, centres, labels = random_problem(rng, n_rows, n_classes, n_bits)
     flips = rng.random(codes.shape) < noise
     return np.where(flips, -centres[labels], centres[labels]).astype(np.int8), labels
@@ -199,12 +199,12 @@ def clustered(rng, n_rows, n_classes, n_bits, noise=0.2):
 
 @pytest.mark.parametrize("solver", ["flip", "mincut"])
 @pytest.mark.parametrize("name", EVERY_LOSS)
-def test_the_objective_falls_at_every_bit_update_and_the_history_is_true(name, solver):
+def test_the_objective_decreases_at_every_bit_update_and_the_history_is_correct(name, solver):
     rng = np.random.default_rng(1)
     codes, labels = clustered(rng, 80, 6, 24, noise=0.4)
     weights = hinge_weights(sums_of(codes, labels))
     rows = Groups.of_samples(labels, pack(codes), np.ones(80))
-    # So small a scale that no loss reaches zero, whose logarithm says nothing.
+    # A scale so small that no loss is zero, whose logarithm would be -inf.
     found = run(rows, weights, name, scale=0.02, solver=solver)
     assert found.converged
     logs = found.history["log_objective"]
@@ -227,7 +227,7 @@ def test_the_objective_falls_at_every_bit_update_and_the_history_is_true(name, s
     np.testing.assert_allclose(logs[:48], np.log(np.array(truth) + lowest), rtol=0, atol=1e-9)
 
 
-def test_the_history_holds_while_the_objective_falls_by_hundreds_of_orders():
+def test_the_history_is_precise_when_the_objective_falls_by_hundreds_of_orders_of_magnitude():
     rng = np.random.default_rng(2)
     codes, weights, labels = random_problem(rng, 60, 5, 1000)
     found = run(Groups.of_samples(labels, pack(codes), np.ones(60)), weights, "exponential")
@@ -243,7 +243,7 @@ def test_the_history_holds_while_the_objective_falls_by_hundreds_of_orders():
 @given(st.integers(0, 10_000), st.sampled_from(EVERY_LOSS), st.sampled_from(["flip", "mincut"]))
 @example(93, "hinge", "flip")  # two sums that cancel
 @example(9134, "crammer_singer", "flip")  # two gains that are equal
-def test_grouping_equal_codes_changes_nothing_bit_for_bit(seed, name, solver):
+def test_grouping_equal_codes_does_not_change_results(seed, name, solver):
     rng = np.random.default_rng(seed)
     few, labels = clustered(rng, 12, 4, 10, noise=0.3)
     repeat = rng.integers(1, 5, size=12)

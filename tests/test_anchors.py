@@ -16,7 +16,7 @@ from format_reader import Reader
 
 
 def rings(n=600, seed=0, dtype=np.float32):
-    """Three classes around each other, which no linear hash function tells apart."""
+    """Three concentric classes, which no linear hash function separates."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 3, n)
     angle = rng.uniform(0, 2 * np.pi, n)
@@ -41,7 +41,7 @@ def some_anchors(rng, m=7, d=5, gamma=0.3):
 
 @pytest.mark.parametrize("gamma", [1e-3, 0.3, 20.0])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_similarities_are_those_of_scikit_learn(gamma, dtype):
+def test_similarities_equal_those_of_scikit_learn(gamma, dtype):
     rng = np.random.default_rng(0)
     anchors = some_anchors(rng, gamma=gamma)
     X = (2 * rng.standard_normal((50, 5))).astype(dtype)
@@ -55,7 +55,7 @@ def test_similarities_are_those_of_scikit_learn(gamma, dtype):
 
 @pytest.mark.parametrize("far", [1e10, 1e20, 3e38])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_row_however_far_away_is_like_no_anchor(far, dtype):
+def test_a_very_distant_row_has_similarity_0_to_every_anchor(far, dtype):
     rng = np.random.default_rng(0)
     X = far * rng.choice([-1.0, 1.0], size=(20, 5))
     np.testing.assert_array_equal(some_anchors(rng).similarities(X.astype(dtype)), 0.0)
@@ -79,8 +79,8 @@ def test_gamma_by_name():
     assert np.isfinite(chosen(equal, 4, "median")[0].similarities(equal)).all()
 
 
-def test_anchors_lie_in_the_middle_of_the_rows_around_them():
-    """As scikit-learn's k-means has it from the same rows on."""
+def test_anchors_are_the_means_of_their_nearest_rows():
+    """Equal to scikit-learn's k-means from the same initial centres."""
     found, Z = chosen(rings(300)[0], 20, seed=3)
     drawn = np.sort(np.random.RandomState(3).choice(300, 20, replace=False))
     expected = KMeans(20, init=Z[drawn], n_init=1, max_iter=4, tol=0, algorithm="lloyd").fit(Z)
@@ -92,11 +92,11 @@ def test_anchors_lie_in_the_middle_of_the_rows_around_them():
 @pytest.mark.parametrize(
     ("shape", "n_anchors"), [((90, 3), 90), ((2500, 128), 2000), ((1200, 129), 1000)]
 )
-def test_anchors_by_default(shape, n_anchors):
+def test_default_number_of_anchors(shape, n_anchors):
     X = np.random.default_rng(0).standard_normal(shape)
     y = np.arange(shape[0]) % 3
     classifier = BinaryCodeClassifier(8, kernel="rbf", refine=False, random_state=0)
-    classifier.partial_fit(X, y).partial_fit(X[:10], y[:10])  # goes on with what it has
+    classifier.partial_fit(X, y).partial_fit(X[:10], y[:10])  # continues with its anchors
     assert len(classifier.solve().projection_) == n_anchors
 
 
@@ -104,7 +104,7 @@ def test_anchors_by_default(shape, n_anchors):
     ("refine", "loss", "codes"),
     [(True, "hinge", "means"), (False, "exponential", "projection"), (True, "hinge", "projection")],
 )
-def test_it_tells_apart_what_no_linear_function_can(refine, loss, codes):
+def test_classes_that_are_not_linearly_separable_are_separated(refine, loss, codes):
     X, y = rings(1000)
     kernel = make(refine=refine, loss=loss, initial_codes=codes).fit(X[:600], y[:600])
     assert kernel.n_features_in_ == 2
@@ -119,7 +119,7 @@ def test_it_tells_apart_what_no_linear_function_can(refine, loss, codes):
     ("precision", "dtype"),
     [("auto", np.float32), ("auto", np.int64), ("int8", np.float16), ("int8", np.float64)],
 )
-def test_prediction_in_blocks_is_prediction_at_once(precision, dtype):
+def test_prediction_in_blocks_equals_prediction_at_once(precision, dtype):
     X, y = rings(600)
     classifier = make(precision=precision).fit(X.astype(dtype), y)
     X = np.tile(X, (20, 1)).astype(dtype)  # more than a block
@@ -128,13 +128,13 @@ def test_prediction_in_blocks_is_prediction_at_once(precision, dtype):
     for step in (97, 4096):
         parts = [classifier.encode(X[i : i + step]) for i in range(0, len(X), step)]
         wrong = np.unpackbits(np.concatenate(parts) ^ codes, axis=1).mean()
-        # A score within the rounding of BLAS may fall to the other side.
+        # A score within the rounding error of BLAS may change sign.
         assert wrong < 1e-4
     parts = [classifier.predict(X[i : i + 4096]) for i in range(0, len(X), 4096)]
     assert np.mean(np.concatenate(parts) == whole) > 0.999
 
 
-def test_sparse_rows_are_dense_rows():
+def test_sparse_rows_give_the_same_result_as_dense_rows():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((600, 20)) * (rng.random((600, 20)) < 0.3)
     y = (np.abs(X).sum(axis=1) > np.median(np.abs(X).sum(axis=1))).astype(int)
@@ -152,7 +152,7 @@ def test_sparse_rows_are_dense_rows():
 
 @pytest.mark.parametrize("projection", ["float32", "float16", "int8"])
 @pytest.mark.parametrize("precision", ["auto", "int8"])
-def test_a_model_with_anchors_is_saved_and_read(tmp_path, projection, precision):
+def test_a_model_with_anchors_is_saved_and_loaded(tmp_path, projection, precision):
     X, y = rings()
     classifier = make(precision=precision).fit(X, y)
     classifier.save(tmp_path / "model", projection=projection)
@@ -169,7 +169,7 @@ def test_a_model_with_anchors_is_saved_and_read(tmp_path, projection, precision)
         np.testing.assert_array_equal(model.predict_proba(X), classifier.predict_proba(X))
     else:
         assert np.mean(model.predict(X) == classifier.predict(X)) > 0.9
-    # A reader written from the specification hashes alike, but for the rounding of sums.
+    # A reader written from the specification gives the same codes, up to rounding of sums.
     values = Reader(tmp_path / "model").values(X)
     clear = np.abs(values) > (0.05 if precision == "int8" else 1e-4)
     assert clear.mean() > 0.5
@@ -194,7 +194,7 @@ def test_statistics_with_anchors_merge():
     np.testing.assert_allclose(merged.gram, whole.gram, rtol=1e-5, atol=1e-3)
 
 
-def test_statistics_of_other_anchors_are_not_merged():
+def test_statistics_with_different_anchors_cannot_be_merged():
     anchors, _ = chosen(rings(300)[0], 40)
     moved = RbfAnchors(anchors.anchors + 1, anchors.centre, anchors.scale, anchors.gamma)
     for other, message in ((None, "40 features cannot be merged"), (moved, "different kernel")):

@@ -1,7 +1,7 @@
-"""Arrays of other libraries: the whole path where the rows lie, beside the one of NumPy arrays.
+"""Arrays of other libraries: training and prediction on their device, compared with NumPy.
 
-array_api_strict holds the code to the standard. torch and CuPy are tested where they are installed,
-on CUDA where there is one.
+array_api_strict enforces the standard. torch and CuPy are tested if they are installed, on CUDA if
+available.
 """
 
 import pickle
@@ -49,7 +49,7 @@ LIBRARIES = libraries()
 
 @pytest.fixture(params=LIBRARIES)
 def put(request):
-    """Puts NumPy arrays where a library has them."""
+    """Converts NumPy arrays to those of a library."""
     return LIBRARIES[request.param]
 
 
@@ -68,13 +68,13 @@ def many_classes(n_classes, n_rows, d=24, seed=0):
     return X.astype(np.float32), y
 
 
-# Primitives, beside NumPy
+# Primitives, compared with NumPy
 # -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("n_classes", "k"), [(5, 5), (64, 1), (700, 1), (1000, 3), (2111, 16)])
 @pytest.mark.parametrize("n_bits", [6, 64])
-def test_the_best_classes_of_equals_are_the_first(put, n_classes, k, n_bits):
+def test_ties_go_to_the_lowest_class_index(put, n_classes, k, n_bits):
     random = np.random.default_rng(n_classes)
     weights = random.choice([-1, 1], (n_classes, n_bits))
     identity = HashFunction(np.eye(n_bits, dtype=np.float32), np.zeros(n_bits))
@@ -137,7 +137,7 @@ def test_sums_of_squares_and_of_classes(put):
 
 
 @pytest.mark.parametrize("smallest", [1.0, 1e-4, 0.0])
-def test_nearest_rotation_also_of_what_has_none(put, smallest):
+def test_nearest_rotation_of_rank_deficient_matrices(put, smallest):
     matrix = np.random.default_rng(0).standard_normal((50, 8))
     matrix[:, -1] *= smallest
     found = to_host(_nearest_rotation(put(matrix)))
@@ -151,7 +151,7 @@ def test_whitening_for_one_penalty_gives_the_coordinates_of_eigenvectors(put, al
     sums = classifier._state.statistics.sums()
     found = coordinates_of(scatter_of(sums, alpha), alpha, 6)
     expected = coordinates_of(scatter_of(sums), alpha, 6)
-    # Directions are known up to their signs.
+    # Directions are determined up to their signs.
     np.testing.assert_allclose(found.deviation, expected.deviation, rtol=1e-3)
     inner = np.abs(to_host(found.inverse) @ to_host(expected.transform))
     np.testing.assert_allclose(inner, np.eye(6), atol=1e-2)
@@ -162,7 +162,7 @@ def test_whitening_for_one_penalty_gives_the_coordinates_of_eigenvectors(put, al
 
 
 @pytest.mark.parametrize("options", [{"refine": False}, {}, {"rescore": 0}, {"n_bits": 200}])
-def test_as_accurate_as_numpy_and_answers_in_kind(put, digits, options):
+def test_as_accurate_as_numpy_and_returns_the_same_array_type(put, digits, options):
     X, y, X_test, y_test = digits
     options = {"n_bits": 64} | options
     expected = make(**options).fit(X, y).score(X_test, y_test)
@@ -174,7 +174,7 @@ def test_as_accurate_as_numpy_and_answers_in_kind(put, digits, options):
 
 
 @pytest.mark.parametrize("rescore", [0, 16, 64])
-def test_predictions_of_all_kinds_are_those_of_numpy(put, rescore):
+def test_all_prediction_methods_agree_with_numpy(put, rescore):
     X, y = many_classes(1500, 4500)
     classifier = make(70, refine=False, rescore=rescore, precision="float32").fit(X, y)
     X = X[:200]
@@ -183,7 +183,7 @@ def test_predictions_of_all_kinds_are_those_of_numpy(put, rescore):
     for method in ("decision_function", "predict_proba", "predict_log_proba"):
         found = getattr(classifier, method)(put(X))
         assert type(found) is type(put(X))
-        # Steps of real-valued codes are 1/127, and one of them may be rounded another way.
+        # Real-valued codes have steps of 1/127, one of which may be rounded differently.
         np.testing.assert_allclose(to_host(found), getattr(classifier, method)(X), atol=0.03)
     for k in (3, 80):
         found = classifier.top_classes(put(X), k, probabilities=True)
@@ -198,7 +198,7 @@ def test_batches_give_the_sums_of_all_rows(put):
     weights = np.random.default_rng(1).uniform(0.5, 2.0, 900)
     weights[::7] = 0.0
     expected, found = make(16, refine=False), make(16, refine=False)
-    # Classes come one after the other, and a batch in the middle is of NumPy arrays.
+    # Rows are sorted by class, and a batch in the middle consists of NumPy arrays.
     for at, rows in enumerate(np.array_split(np.argsort(y, kind="stable"), 9)):
         expected.partial_fit(X[rows], y[rows], sample_weight=weights[rows])
         batch = (X[rows], y[rows]) if at == 4 else (put(X[rows]), put(y[rows]))
@@ -213,7 +213,7 @@ def test_batches_give_the_sums_of_all_rows(put):
 
 
 @pytest.mark.parametrize("kind", ["int32", "uint8", "float64"])
-def test_features_of_any_type_and_labels_that_are_text(put, digits, kind):
+def test_features_of_any_dtype_and_text_labels(put, digits, kind):
     X, y, X_test, y_test = digits
     classifier = make(64, refine=False)
     classifier.fit(put(X.astype(kind)), put(y.astype("int32")))
@@ -236,7 +236,7 @@ def test_other_codes_are_learned_in_numpy(put, digits, options):
     )
 
 
-def test_weights_of_very_many_classes_follow_their_means(put, monkeypatch):
+def test_weights_of_very_many_classes_are_codes_of_their_means(put, monkeypatch):
     refine = sys.modules["bitclass.training.refinement.refine"]
     monkeypatch.setattr(refine, "_MAX_LEARNED_CLASSES", 100)
     X, y = many_classes(300, 3000)
@@ -244,7 +244,7 @@ def test_weights_of_very_many_classes_follow_their_means(put, monkeypatch):
     assert classifier.score(put(X), put(y)) > 0.9
 
 
-def test_a_step_scores_a_class_once_that_is_drawn_twice(put):
+def test_a_step_scores_a_class_that_is_drawn_twice_only_once(put):
     rng = np.random.default_rng(0)
     Q, t, weights = rng.standard_normal((4, 6)), np.zeros(6), rng.choice([-1, 1], (3, 6))
     A, means = (rng.standard_normal((n, 4)).astype(np.float32) for n in (40, 3))
@@ -308,7 +308,7 @@ def attributes(estimator):
     return {name: id(value) for name, value in estimator.__dict__.items()}
 
 
-def test_bad_rows_are_refused_and_nothing_changes(put, digits):
+def test_bad_rows_raise_and_leave_the_estimator_unchanged(put, digits):
     X, y, X_test, _ = digits
     classifier = make(16, refine=False).fit(put(X), put(y))
     before = attributes(classifier)
@@ -316,7 +316,7 @@ def test_bad_rows_are_refused_and_nothing_changes(put, digits):
     spoilt[7, 3] = np.nan
     for given, message in (
         ((put(X), put(y[:-1])), "inconsistent numbers of samples"),
-        ((put(X), put(y.astype(np.float64))), "y must hold integers"),
+        ((put(X), put(y.astype(np.float64))), "y must contain integers"),
         ((put(X[0]), put(y)), "Expected 2D array"),
         ((put(spoilt), put(y)), "X must"),
         ((put(X), put(np.zeros_like(y))), "at least 2 classes"),
@@ -333,7 +333,7 @@ def test_bad_rows_are_refused_and_nothing_changes(put, digits):
 
 
 @pytest.mark.skipif("torch" not in LIBRARIES, reason="needs torch")
-def test_gradients_and_mixed_places_are_refused(digits):
+def test_gradients_and_mixed_devices_raise(digits):
     import torch
 
     X, y, *_ = digits
@@ -341,13 +341,13 @@ def test_gradients_and_mixed_places_are_refused(digits):
     rows = torch.asarray(X).requires_grad_()
     with pytest.raises(ValueError, match="X must not require gradients"):
         classifier.fit(rows, torch.asarray(y))
-    with pytest.raises(ValueError, match="y must lie where X lies"):
+    with pytest.raises(ValueError, match="y must be an array of torch on .*, as X is"):
         classifier.fit(torch.asarray(X), array_api_strict.asarray(y))
     with pytest.raises(ValueError, match="X must not require gradients"):
         classifier.fit(X, y).predict(rows)
 
 
-def test_a_device_without_float64_is_refused(put, digits, monkeypatch):
+def test_a_device_without_float64_raises(put, digits, monkeypatch):
     X, y, *_ = digits
     rows = put(X)
     xp = namespace(rows)
@@ -357,17 +357,19 @@ def test_a_device_without_float64_is_refused(put, digits, monkeypatch):
 
     monkeypatch.setattr(xp, "zeros", zeros)
     classifier = BinaryCodeClassifier(16)
-    with pytest.raises(ValueError, match="X lies on .*, which has no float64"):
+    with pytest.raises(ValueError, match="X is on .*, which has no float64"):
         classifier.fit(rows, put(y))
     assert not hasattr(classifier, "n_features_in_")
 
 
 class OutOfMemoryError(RuntimeError):
-    """As torch and CuPy name it."""
+    """Named as in torch and CuPy."""
 
 
-@pytest.mark.parametrize("where", ["summed", "_absorb"])
-def test_out_of_memory_is_named_and_undone(put, digits, monkeypatch, where):
+@pytest.mark.parametrize("where", ["summed", "_add_sums"])
+def test_out_of_memory_names_the_argument_and_leaves_the_estimator_unchanged(
+    put, digits, monkeypatch, where
+):
     X, y, *_ = digits
     classifier = make(16, refine=False).fit(put(X), put(y))
     before, n_rows = attributes(classifier), classifier.statistics_.n_rows
@@ -376,7 +378,7 @@ def test_out_of_memory_is_named_and_undone(put, digits, monkeypatch, where):
         raise OutOfMemoryError("tried to allocate 3 GiB")
 
     monkeypatch.setattr(Statistics, where, fail)
-    with pytest.raises(MemoryError, match="X: the device has too little memory"):
+    with pytest.raises(MemoryError, match="X: the device is out of memory"):
         classifier.partial_fit(put(X), put(y))
     assert attributes(classifier) == before
     assert classifier.statistics_.n_rows == n_rows
@@ -386,7 +388,7 @@ def test_out_of_memory_is_named_and_undone(put, digits, monkeypatch, where):
 # -------------------------------------------------------------------------------------------------
 
 
-def test_numpy_rows_import_nothing_more():
+def test_numpy_rows_import_no_array_library():
     program = """
 import sys, numpy as np
 from bitclass import BinaryCodeClassifier

@@ -1,4 +1,4 @@
-"""Bad input: an error names argument, value and what may be, before anything changes."""
+"""Bad input: errors name the argument, what was found and what is expected, before any change."""
 
 import pickle
 import warnings
@@ -51,13 +51,13 @@ def wrong(name, *values):
         *wrong("n_jobs", 1.5, "2"),
         *wrong("precision", "int4", None, np.ones(2)),
         *wrong("max_time", 0, -1.0, "1h", np.nan),
-        ({"n_jobs": 0}, "n_jobs: 0 has no meaning"),
+        ({"n_jobs": 0}, "n_jobs: expected a positive or negative integer or None, found 0"),
         ({"n_jobs": 10**30}, "n_jobs: .*expected"),
         ({"loss": lambda m: -m}, "must not decrease.*margin -256 to .* at margin -254"),
         ({"solver": "mincut", "loss": np.tanh}, "needs a loss that is convex.*tanh' is not"),
         ({"initial_codes": np.ones((20, 64))}, r"shape .* = \(20, 128\), found \(20, 64\)"),
-        ({"initial_codes": np.zeros((20, 128))}, "must hold -1 and .1 only, found .*0.* in row 0"),
-        ({"class_weight": {0: -1.0}}, "class_weight must hold finite .* found -1.0 for class 0"),
+        ({"initial_codes": np.zeros((20, 128))}, "must contain -1 and .1 only, .*0.* in row 0"),
+        ({"class_weight": {0: -1.0}}, "class_weight must contain finite .* found -1.0 for class 0"),
         ({"class_weight": {"0": 2.0}}, "class_weight must have labels of y .* found .0.; y has"),
         ({"kernel": "rbf", "n_anchors": 21}, "n_anchors=21 anchors cannot be drawn from 20 rows"),
     ],
@@ -78,9 +78,9 @@ def test_parameters_are_checked_before_any_work(parameters, message, monkeypatch
     [
         (Y[:19], r"groups must have shape \(n_samples,\) = \(20,\), found \(19,\)"),
         (np.ones((20, 1)), r"groups must have shape .* found \(20, 1\)"),
-        (np.zeros(20), "groups must hold at least 2 groups, found 1"),
-        (np.where(Y == 0, np.nan, Y), "groups must not hold NaN"),
-        (np.array(["a", 1] * 10, dtype=object), "groups must hold labels of one type"),
+        (np.zeros(20), "groups must contain at least 2 groups, found 1"),
+        (np.where(Y == 0, np.nan, Y), "groups must not contain NaN"),
+        (np.array(["a", 1] * 10, dtype=object), "groups must contain labels of one type"),
     ],
 )
 def test_groups_are_checked_by_name(groups, message):
@@ -104,7 +104,7 @@ def test_groups_are_checked_by_name(groups, message):
         (X.astype(complex), Y, "Complex data not supported"),
         (1e10 + 3 * X, Y, "mean 1e.10 and standard deviation 2.* in feature 0: rescale"),
         (1e-300 * X, Y, "standard deviation .*e-300 in feature 0: rescale"),
-        (1e-32 * X, Y, "deviation from 1e-30 to 1e.30, .* deviation .*e-3. in feature 0: rescale"),
+        (1e-32 * X, Y, "deviation from 1e-30 to 1e.30 .* deviation .*e-3. in feature 0: rescale"),
         (1e100 * X, Y, "mean within 1e.30 and 1e.07 standard .* in feature 0: rescale"),
     ],
 )
@@ -132,16 +132,16 @@ def test_sample_weights_that_cannot_be_summed_are_refused(weight, message):
             getattr(BinaryCodeClassifier(8), method)(X, Y, sample_weight=np.full(20, weight))
 
 
-def test_features_of_any_size_that_float32_can_hold_learn(blobs):
+def test_features_of_any_magnitude_within_float32_can_be_learned(blobs):
     X, y = blobs
     X = X * 10.0 ** np.linspace(-25, 25, 20)
     assert BinaryCodeClassifier(64, random_state=0).fit(X, y).score(X, y) > 0.95
-    X = blobs[0] + 1e6  # an offset of digits that float64 has to spare
+    X = blobs[0] + 1e6  # float64 has enough digits for this offset
     assert BinaryCodeClassifier(64, random_state=0).fit(X, y).score(X, y) > 0.95
 
 
 # -------------------------------------------------------------------------------------------------
-# What fails changes nothing
+# A failure changes nothing
 # -------------------------------------------------------------------------------------------------
 
 
@@ -149,13 +149,13 @@ def test_features_of_any_size_that_float32_can_hold_learn(blobs):
     ("method", "form"),
     [("fit", np.asarray), ("fit_batches", np.float64), ("partial_fit", csr_array)],
 )
-def test_one_huge_value_is_named_and_destroys_nothing(blobs, method, form):
+def test_one_huge_value_is_named_and_leaves_the_estimator_unchanged(blobs, method, form):
     X, y = blobs
     classifier = BinaryCodeClassifier(16, random_state=0).fit(X, y)
     expected, before = classifier.predict(X), pickle.dumps(classifier)
     many, labels = np.tile(X, (30, 1)).astype(np.float32), np.tile(y, 30)
     outside = int(np.setdiff1d(np.arange(12_000), sample_rows(12_000, 10_000))[-1])
-    many[outside, 3] = 1e20  # past what float32 can square, and not in the start-up sample
+    many[outside, 3] = 1e20  # its square overflows float32, and it is not in the first sample
     given = (form(many), labels)
     if method == "fit_batches":
         given = (lambda start: iter([(form(many), labels)]),)
@@ -199,7 +199,7 @@ def test_a_first_call_that_fails_leaves_an_estimator_that_is_not_fitted(method):
 
 
 # -------------------------------------------------------------------------------------------------
-# Predicting
+# Prediction
 # -------------------------------------------------------------------------------------------------
 
 METHODS = ("predict", "predict_proba", "decision_function", "encode")
@@ -241,7 +241,7 @@ def test_a_deployed_model_takes_any_array_like():
 
 
 @pytest.mark.parametrize("precision", ["int8", "float32"])
-def test_float64_values_beyond_float32_are_told_or_answered_rightly(precision):
+def test_float64_values_beyond_float32_raise_or_are_predicted_correctly(precision):
     classifier = BinaryCodeClassifier(16, precision=precision, random_state=0).fit(X, Y)
     far = X.copy()
     far[3] *= 1e200
@@ -266,7 +266,7 @@ def test_top_classes_names_the_range_of_k(probabilities):
 
 
 @pytest.mark.parametrize("after", [{"n_bits": 64}, {"loss": "no such"}, {"kernel": "rbf"}])
-def test_predicting_goes_on_after_set_params(after):
+def test_prediction_works_after_set_params(after):
     classifier = BinaryCodeClassifier(8, random_state=0).fit(X, Y)
     expected = classifier.predict_proba(X)
     waiting = BinaryCodeClassifier(8, random_state=0, refine=False).partial_fit(X, Y)
@@ -285,7 +285,7 @@ def test_predicting_goes_on_after_set_params(after):
 def test_too_many_classes_for_a_loss_of_pairs_are_refused(monkeypatch):
     monkeypatch.setattr(regression, "MAX_CLASSES_OF_PROGRAMS", 2)
     given = {"n_bits": 8, "initial_codes": "means", "random_state": 0}
-    message = "'exponential' compares all pairs .* at most 2 of them, found 3; use loss='hinge'"
+    message = "'exponential' compares all pairs .* at most 2 classes, found 3; use loss='hinge'"
     with pytest.raises(ValueError, match=message):
         BinaryCodeClassifier(loss="exponential", **given).fit(X, Y)
     BinaryCodeClassifier(loss="hinge", **given).fit(X, Y)
@@ -294,7 +294,7 @@ def test_too_many_classes_for_a_loss_of_pairs_are_refused(monkeypatch):
 @pytest.mark.parametrize(
     ("parameters", "category", "message"),
     [
-        ({"n_bits": 3}, CodeWarning, "had the weights of another class"),
+        ({"n_bits": 3}, CodeWarning, "had the same weights as another class"),
         ({"n_bits": 32, "refine": True}, UserWarning, "refine=True: the model was not refined"),
         (
             {"n_bits": 32, "loss": "exponential", "scale": 0.05, "max_iter": 1,
@@ -323,8 +323,8 @@ def test_warnings_point_at_the_line_of_the_caller(parameters, category, message,
 
 
 @pytest.mark.parametrize("refine", [False, True])
-def test_too_few_bits_are_told_with_and_without_refinement(refine):
+def test_too_few_bits_warn_with_and_without_refinement(refine):
     rows, labels = clusters(600)
-    with pytest.warns(CodeWarning, match="n_bits=1 makes only 2 patterns"):
+    with pytest.warns(CodeWarning, match="n_bits=1 allows only 2 patterns"):
         classifier = BinaryCodeClassifier(1, refine=refine, random_state=0).fit(rows, labels)
     assert not refine or classifier.refinement_["taken"]

@@ -1,4 +1,4 @@
-"""`PackedModel.n_probe`: exact unless asked for, and what stays exact when it is."""
+"""`PackedModel.n_probe`: exact by default, and what remains exact when it is set."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_scores_and_lists_longer_than_the_short_list_stay_exact(rescore):
         assert all(len(set(row)) == k for row in best.tolist())
 
 
-def test_probabilities_of_what_was_found_are_those_of_all_classes():
+def test_probabilities_of_approximate_results_are_exact():
     model, X = model_of(2000, 16), rows(n=20)
     dense = model.predict_proba(X)
     model.n_probe = 2
@@ -54,7 +54,7 @@ def test_probabilities_of_what_was_found_are_those_of_all_classes():
     assert_array_equal(probabilities, np.take_along_axis(dense, labels - 100, axis=1))
 
 
-def test_it_is_copied_but_not_kept_in_files(tmp_path):
+def test_n_probe_is_copied_but_not_saved(tmp_path):
     model, X = model_of(2000, 16), rows(n=50)
     model.n_probe = 3
     assert_array_equal(copy.deepcopy(model).predict(X), model.predict(X))
@@ -62,8 +62,8 @@ def test_it_is_copied_but_not_kept_in_files(tmp_path):
 
 
 @pytest.mark.parametrize("n_probe", [0, -1, 2.5, True, "all"])
-def test_what_is_no_number_of_clusters_is_refused(n_probe):
+def test_an_invalid_number_of_clusters_raises_an_error(n_probe):
     model = model_of(10, 0)
-    with pytest.raises(ValueError, match="n_probe must be None or an integer of at least 1"):
+    with pytest.raises(ValueError, match="n_probe must be None or a positive integer"):
         model.n_probe = n_probe
     assert model.n_probe is None

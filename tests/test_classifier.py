@@ -46,7 +46,7 @@ def test_any_number_of_bits(blobs, loss, n_bits):
     assert n_bits < 64 or classifier.score(X, y) > 0.95
 
 
-def test_the_model_is_what_the_formulas_say(blobs):
+def test_the_model_equals_the_formulas(blobs):
     X, y = blobs
     classifier = make(rescore=False, precision="float32").fit(X, y)
     signs = np.where(X @ classifier.projection_ + classifier.intercept_ >= 0, 1, -1)
@@ -66,7 +66,7 @@ def test_the_model_is_what_the_formulas_say(blobs):
 
 
 # -------------------------------------------------------------------------------------------------
-# Kinds of features
+# Types of features
 # -------------------------------------------------------------------------------------------------
 
 
@@ -143,7 +143,7 @@ def test_sparse_input_is_never_densified_as_a_whole():
 
 
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
-def test_predicting_never_holds_all_scores():
+def test_prediction_never_allocates_all_scores():
     n_classes = 5000
     X = np.random.default_rng(0).standard_normal((n_classes, 16)).astype(np.float32)
     X, y = np.repeat(X, 2, axis=0), np.repeat(np.arange(n_classes), 2)
@@ -159,10 +159,10 @@ def test_predicting_never_holds_all_scores():
 
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
 @pytest.mark.parametrize("loss", ["hinge", "exponential"])
-def test_a_weight_is_a_number_of_copies(blobs, loss, class_weight):
+def test_a_weight_equals_that_many_copies(blobs, loss, class_weight):
     X, y = blobs
     weights = np.random.default_rng(0).integers(0, 4, len(y))
-    # Refinement draws rows by their numbers.
+    # Refinement samples rows by their row numbers.
     given = {"loss": loss, "refine": False, "class_weight": class_weight}
     weighted = make(**given).fit(X, y, sample_weight=weights)
     repeated = make(**given).fit(np.repeat(X, weights, axis=0), np.repeat(y, weights))
@@ -170,7 +170,7 @@ def test_a_weight_is_a_number_of_copies(blobs, loss, class_weight):
     np.testing.assert_allclose(weighted.projection_, repeated.projection_, atol=1e-5)
 
 
-def test_balanced_classes_count_alike(blobs):
+def test_balanced_class_weights_equalise_classes(blobs):
     X, y = blobs
     rare = np.concatenate([np.flatnonzero(y != 0), np.flatnonzero(y == 0)[:5]])
     balanced = make(class_weight="balanced").fit(X[rare], y[rare])
@@ -181,7 +181,7 @@ def test_balanced_classes_count_alike(blobs):
 
 @pytest.mark.parametrize("unit", [1e-30, 1e30])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_unit_of_the_weights_does_not_matter(blobs, unit, dtype):
+def test_scaling_all_weights_has_no_effect(blobs, unit, dtype):
     X, y = blobs
     X = X.astype(dtype)
     classifier = make(64).fit(X, y, sample_weight=np.full(len(y), unit))
@@ -200,7 +200,7 @@ def test_a_class_without_weight_is_known_but_not_predicted(blobs):
 # -------------------------------------------------------------------------------------------------
 
 
-def test_given_codes_are_used_and_follow_their_rows(blobs):
+def test_codes_given_as_an_array_follow_their_rows(blobs):
     X, y = blobs
     codewords = unpack(np.random.default_rng(0).integers(0, 256, (6, 4), np.uint8), 32)
     classifier = make(initial_codes=codewords[y]).fit(X, y)
@@ -214,7 +214,7 @@ def test_given_codes_are_used_and_follow_their_rows(blobs):
 
 
 def regression(X, codes, alpha):
-    """Ridge of codes on standardised rows, as a projection of rows as they are."""
+    """Ridge regression on standardised rows, as a projection of untransformed rows."""
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     return Ridge(alpha=alpha * len(X)).fit(Z, codes).coef_.T / X.std(axis=0)[:, None]
 
@@ -222,9 +222,9 @@ def regression(X, codes, alpha):
 @pytest.mark.parametrize("n_bits", [12, 3])
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
 def test_the_hash_function_regresses_the_codes_of_the_samples_themselves(n_bits):
-    """After the B-step a sample's code may differ from its class's; X'B must know.
+    """After the B-step a sample's code may differ from that of its class, and X'B must use it.
 
-    Unless the class shared its weights with another, and got some that the sample follows.
+    Unless the class had the same weights as another and got new ones, which its samples follow.
     """
     X = np.random.default_rng(0).standard_normal((60, 6))
     y = np.arange(60) % 5
@@ -248,16 +248,16 @@ def test_the_hash_function_regresses_the_codes_of_the_samples_themselves(n_bits)
     np.testing.assert_allclose(classifier.projection_, regression(X, codes, 0.1), atol=1e-5)
 
 
-def test_classes_that_share_weights_are_told_apart_and_regressed_anew():
+def test_classes_with_equal_weights_are_made_distinct_before_the_regression():
     X, y = np.random.default_rng(0).standard_normal((200, 3)), np.arange(200) % 8
-    with pytest.warns(CodeWarning, match="had the weights of another class"):
+    with pytest.warns(CodeWarning, match="had the same weights as another class"):
         classifier = make(4, alpha=0.1, initial_codes="means").fit(X, y)
     assert len(np.unique(classifier.weights_, axis=0)) == 8
     expected = regression(X, classifier.weights_[y], 0.1)
     np.testing.assert_allclose(classifier.projection_, expected, atol=1e-5)
 
 
-def test_the_history_of_the_hinge_loss_is_true(blobs):
+def test_the_history_of_the_hinge_loss_is_correct(blobs):
     X, y = blobs
     classifier = make(16, initial_codes="projection").fit(X, y)
     codes = unpack(classifier.statistics_.starting.row_codes(X, np.arange(400)), 16)
@@ -270,11 +270,11 @@ def test_the_history_of_the_hinge_loss_is_true(blobs):
 
 
 # -------------------------------------------------------------------------------------------------
-# Life of an estimator
+# Verbosity and threads
 # -------------------------------------------------------------------------------------------------
 
 
-def test_verbose_tells_of_each_round(blobs, capsys):
+def test_verbose_prints_each_round(blobs, capsys):
     X, y = blobs
     make(loss="exponential", verbose=1).fit(X, y)
     lines = capsys.readouterr().out.splitlines()
@@ -289,7 +289,7 @@ def blas_threads():
     return {pool["filepath"]: pool["num_threads"] for pool in pools}
 
 
-def test_trainings_in_several_threads_do_not_leave_the_blas_limited(blobs):
+def test_training_in_several_threads_does_not_leave_blas_limited(blobs):
     X, y = blobs
     before = blas_threads()
     with ThreadPoolExecutor(4) as pool:

@@ -1,4 +1,4 @@
-"""The bit contract, and codes no two of which agree."""
+"""Packing of codes, and resolution of duplicates."""
 
 from contextlib import nullcontext
 
@@ -35,7 +35,7 @@ def test_packing_loses_nothing_and_distances_are_inner_products(pair):
 
 
 @pytest.mark.parametrize("k", [0, 7, 8, 63, 64, 127])
-def test_bit_k_sits_in_byte_k_div_8_at_position_k_mod_8(k):
+def test_bit_k_is_in_byte_k_div_8_at_position_k_mod_8(k):
     codes = np.full((1, 128), -1, dtype=np.int8)
     codes[0, k] = 1
     packed = pack(codes)[0]
@@ -53,31 +53,31 @@ def test_padding_bits_are_zero_and_the_sign_of_zero_is_plus_one():
 # -------------------------------------------------------------------------------------------------
 
 
-def test_a_twin_changes_in_the_bit_its_samples_care_least_about():
+def test_duplicate_weights_change_in_the_bit_of_least_cost():
     weights = np.array([[1, 1, 1], [1, 1, 1]], dtype=np.int8)
     sums = np.array([[9.0, 9.0, 9.0], [9.0, 8.5, 9.0]])
     # |2 * sum - total| is 0, 0.5, 0 for the first bits: the cheapest is bit 0.
-    with pytest.warns(CodeWarning, match="1 of 2 .* 'b', those of 'a'; they were given"):
+    with pytest.warns(CodeWarning, match="1 of 2 .* 'b' and 'a'; they were assigned"):
         distinct = make_distinct(weights, sums, ["a", "b"])
     np.testing.assert_array_equal(distinct, [[1, 1, 1], [-1, 1, 1]])
     assert make_distinct(distinct, sums, ["a", "b"]) is distinct
 
 
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(2, 40))
-def test_no_two_classes_share_a_pattern_while_a_spare_one_exists(seed, n_bits, n):
+def test_no_two_classes_share_a_pattern_while_an_unused_one_exists(seed, n_bits, n):
     rng = np.random.default_rng(seed)
     weights = rng.choice(np.array([-1, 1], dtype=np.int8), size=(n, n_bits))
     weights[: n // 2] = weights[0]
     repeated = len(np.unique(weights, axis=0)) < n
-    left = f"{n - 2**n_bits} of them still have, for n_bits={n_bits} makes only"
-    message = left if n > 2**n_bits else "nearest spare patterns"
+    left = f"{n - 2**n_bits} of them still do, because n_bits={n_bits} allows only"
+    message = left if n > 2**n_bits else "nearest unused patterns"
     with pytest.warns(CodeWarning, match=message) if repeated else nullcontext():
         distinct = make_distinct(weights, rng.standard_normal((n, n_bits)), list(range(n)))
     assert len(np.unique(distinct, axis=0)) == min(n, 2**n_bits)
 
 
 def one_class_after_the_other(weights, code_sums):
-    """Each class tries all patterns from the nearest on, whatever others have tried."""
+    """Each class tries all patterns, nearest first, whatever others have tried."""
     weights, n = weights.copy(), len(weights)
     total = code_sums.sum(axis=0)
     taken = set(map(bytes, weights))
@@ -95,7 +95,7 @@ def one_class_after_the_other(weights, code_sums):
 
 @pytest.mark.filterwarnings("ignore::bitclass.codes.CodeWarning")
 @given(st.integers(0, 10_000), st.integers(1, 4))
-def test_equal_classes_get_the_patterns_that_each_would_find_by_itself(seed, n_kinds):
+def test_equal_classes_get_the_patterns_of_a_separate_search_each(seed, n_kinds):
     rng = np.random.default_rng(seed)
     weights = rng.choice(np.array([-1, 1], dtype=np.int8), (n_kinds, 8))[
         rng.integers(n_kinds, size=40)
@@ -121,7 +121,7 @@ def test_very_many_equal_classes_do_not_try_the_same_patterns_again(monkeypatch)
     assert n_tried == n - 1
 
 
-def test_where_bits_abound_classes_are_alike_and_no_warning_is_given():
+def test_equal_classes_do_not_warn_if_there_are_many_bits():
     rng = np.random.default_rng(0)
     weights = np.repeat(rng.choice(np.array([-1, 1], dtype=np.int8), (200, 64)), 2, axis=0)
     distinct = make_distinct(weights, weights, np.arange(400))  # a warning is an error here

@@ -1,4 +1,4 @@
-"""Discriminant codes: by definition, and the same for any units, batches, order and threads."""
+"""Discriminant codes: by definition, and independent of units, batches, order and threads."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -45,7 +45,7 @@ def codes(statistics):
 
 
 def scatters(X, y, weights):
-    """Scatter within and between classes, (d, d) each, of rows that are copied by their weights."""
+    """Within- and between-class scatter, (d, d) each, of rows repeated by their weights."""
     times = weights.astype(int)
     X, y = np.repeat(X, times, axis=0), np.repeat(y, times)
     means = np.array([X[y == c].mean(axis=0) for c in range(y.max() + 1)])
@@ -74,9 +74,9 @@ def test_the_first_directions_are_those_of_linear_discriminant_analysis(n_classe
     for one, other in ((found[:, :q], expected), (expected, found[:, :q])):
         _, left, _, _ = np.linalg.lstsq(other, one, rcond=None)
         assert left.size == 0 or left.max() < 1e-10 * np.abs(one).max() ** 2
-    # In these coordinates rows of every class scatter alike.
+    # In these coordinates the within-class covariance is the identity.
     np.testing.assert_allclose(found.T @ (penalised * units) @ found, np.eye(D), atol=1e-8)
-    # The others tell no classes apart.
+    # The others do not separate classes.
     centred = (means - repeated.mean(axis=0)) @ found
     np.testing.assert_allclose(centred[:, q:], 0.0, atol=1e-8)
     np.testing.assert_allclose(coordinates.means, centred, atol=1e-4)
@@ -109,25 +109,25 @@ def test_the_projection_is_a_rotation_of_these_directions_and_weights_are_signs_
 
 
 # -------------------------------------------------------------------------------------------------
-# What does not matter
+# Invariances
 # -------------------------------------------------------------------------------------------------
 
 
 @given(st.integers(0, 1000), st.sampled_from([2, 5, 40]), st.floats(-2, 2), st.floats(-30, 30))
-def test_units_and_zero_of_the_features_do_not_matter(seed, n_classes, log_unit, shift):
+def test_scaling_and_shifting_features_has_no_effect(seed, n_classes, log_unit, shift):
     X, y, weights = problem(seed, n_classes=n_classes)
     unit = 10.0 ** (log_unit * np.linspace(-1, 1, D))
     plain = codes(summed([(X, y, weights)]))
     for other in (
         summed([(X * unit + shift * unit, y, weights)]),
-        summed([(X, y, weights)], shift=3.0, scale=0.2),  # what the sums are counted from
+        summed([(X, y, weights)], shift=3.0, scale=0.2),  # the origin of the sums
     ):
         assert np.mean(plain == codes(other)) > 0.98, "but for means at the border"
 
 
 @pytest.mark.parametrize("refine", [False, True])
 @pytest.mark.parametrize("kernel", [None, "rbf"])
-def test_threads_change_no_bit_of_a_model(refine, kernel):
+def test_models_do_not_depend_on_the_number_of_threads(refine, kernel):
     X, y, _ = problem(n=9000, n_classes=20, d=30)
     given = {"refine": refine, "kernel": kernel, "n_anchors": 100}
     one, two = (make(64, n_jobs=n, **given).fit(X.astype(np.float32), y) for n in (1, 2))
@@ -140,7 +140,7 @@ def test_threads_change_no_bit_of_a_model(refine, kernel):
 
 
 @pytest.mark.parametrize("refine", [False, "auto"])
-def test_classes_of_one_row_and_features_without_meaning_do_no_harm(refine):
+def test_single_row_classes_and_constant_features_do_no_harm(refine):
     X, y, _ = problem(n=700)
     X = np.hstack([X, X[:, :2], np.full((700, 1), 7.3), np.zeros((700, 1))])
     X, y = np.vstack([X, X[:1] + 50.0]), np.append(y, 6)  # a class of one row
@@ -153,8 +153,8 @@ def test_classes_of_one_row_and_features_without_meaning_do_no_harm(refine):
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])
-def test_a_cholesky_factor_takes_the_place_of_eigenvectors_on_a_gpu_only(on_gpu):
-    """Tensors of torch have the attribute wherever they lie."""
+def test_a_cholesky_factor_replaces_eigenvectors_on_a_gpu_only(on_gpu):
+    """Torch tensors have the attribute on every device."""
 
     class Tensor(np.ndarray):
         is_cuda = on_gpu
@@ -168,14 +168,14 @@ def test_a_cholesky_factor_takes_the_place_of_eigenvectors_on_a_gpu_only(on_gpu)
 
 
 class _LinAlgError(RuntimeError):
-    """As torch's error is called."""
+    """Named as torch's error."""
 
 
 class OutOfMemoryError(RuntimeError):
-    """As torch's error is called."""
+    """Named as torch's error."""
 
 
-def test_a_matrix_without_cholesky_factor_is_told_from_a_lack_of_memory(monkeypatch):
+def test_a_failed_cholesky_factorisation_is_distinguished_from_out_of_memory(monkeypatch):
     def raising(error):
         def cholesky(matrix):
             raise error
@@ -208,7 +208,7 @@ def test_the_penalty_is_the_largest_that_is_nearly_as_good_as_the_best(monkeypat
     good = [a for a in accuracies if accuracies[a] >= max(accuracies.values()) - 0.02]
     assert found == max(good)
     assert len(set(accuracies.values())) > 1
-    # The first rows, of one class where rows are sorted, do not decide: here no penalty suits them.
+    # The first rows, of one class if rows are sorted, must not decide: no penalty suits them here.
     odd = np.concatenate([(y[:100] + 5) % 10, y[100:500]])
     monkeypatch.setattr(module, "_MAX_ALPHA_ROWS", 100)
     assert best_alpha(scatter, Z, odd) < 1.0
@@ -216,7 +216,7 @@ def test_the_penalty_is_the_largest_that_is_nearly_as_good_as_the_best(monkeypat
 
 
 @pytest.mark.parametrize(("n", "expected"), [(20, 8 / 14), (6, 1.0), (100_000, 1e-4)])
-def test_the_penalty_without_rows_held_out_falls_with_their_number(n, expected):
+def test_the_default_penalty_decreases_with_the_number_of_rows(n, expected):
     X, y, _ = problem(n=n)
     found = default_alpha(summed([(X, y, None)]).sums())
     assert found == pytest.approx(expected, rel=1e-3)
@@ -245,7 +245,7 @@ def test_coordinates_of_rows_are_about_the_mean_and_give_the_scores_of_their_has
         np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
-def test_blocks_of_classes_give_what_all_at_once_give(monkeypatch):
+def test_blocks_of_classes_give_the_same_result_as_all_at_once(monkeypatch):
     rng = np.random.default_rng(0)
     y = np.arange(900) % 300
     X = rng.standard_normal((300, 12))[y] + 0.3 * rng.standard_normal((900, 12))
@@ -260,7 +260,7 @@ def test_blocks_of_classes_give_what_all_at_once_give(monkeypatch):
     by_blocks = discriminant_projection(blocks, 16, 0)[2]
     monkeypatch.undo()
     np.testing.assert_array_equal(by_blocks, discriminant_projection(blocks, 16, 0)[2])
-    # Of very many classes some are enough to find the rotation.
+    # With very many classes, a sample is enough to find the rotation.
     monkeypatch.setattr(module, "_MAX_ITQ_MEANS", 50)
     by_some = discriminant_projection(blocks, 8, 0)[2]
     assert np.abs(by_some.mean(axis=0)).max() < 0.5
@@ -268,8 +268,8 @@ def test_blocks_of_classes_give_what_all_at_once_give(monkeypatch):
 
 @pytest.mark.parametrize("refine", [False, "auto"])
 @pytest.mark.parametrize(("n_classes", "d"), [(10, 20), (100, 50)])
-def test_rare_classes_are_found_beside_a_frequent_one(n_classes, d, refine):
-    """Thresholds at the mean of all rows cut the frequent class in two."""
+def test_rare_classes_are_predicted_despite_a_frequent_one(n_classes, d, refine):
+    """Thresholds at the mean of all rows would cut the frequent class in two."""
     rng = np.random.default_rng(1)
     shares = np.append(0.9, np.full(n_classes - 1, 0.1 / (n_classes - 1)))
     y = rng.choice(n_classes, 200 * n_classes, p=shares)
@@ -282,7 +282,7 @@ def test_rare_classes_are_found_beside_a_frequent_one(n_classes, d, refine):
 
 
 @pytest.mark.parametrize("refine", [False, "auto"])
-def test_classes_that_lie_behind_one_another_are_told_apart(refine):
+def test_classes_on_the_same_ray_are_separated(refine):
     """Hyperplanes through one point would give all classes on one side of it the same code."""
     rng = np.random.default_rng(0)
     y = rng.integers(5, size=1500)

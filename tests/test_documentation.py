@@ -1,4 +1,4 @@
-"""Estimators link to their pages, where the package was published with a documentation."""
+"""Estimators link to their pages if the package metadata has a documentation URL."""
 
 from email.message import Message
 
@@ -34,7 +34,7 @@ def test_the_html_representation_links_to_the_page(published, estimator, name):
     assert f'href="{page}"' in estimator._repr_html_()
 
 
-def test_without_an_address_there_is_no_link(published):
+def test_without_a_url_there_is_no_link(published):
     published("Source, https://code.example/b")
     assert BinaryCodeClassifier()._get_doc_link() == ""
     assert "scikit-learn.org" not in BinaryCodeClassifier()._repr_html_().partition("</style>")[2]

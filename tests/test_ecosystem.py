@@ -1,4 +1,4 @@
-"""bitclass among the tools of scikit-learn users."""
+"""Compatibility with scikit-learn's tools."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from bitclass import BinaryCodeClassifier
 MAY_SKIP = {"check_array_api_input"}
 
 
-# A check of class weights leaves two of three classes next to no weight, so that they share a code.
+# A check of class weights leaves two of three classes with hardly any weight, so they share a code.
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
 @parametrize_with_checks(
     [
@@ -55,7 +55,7 @@ def test_sample_weight_is_routed(digits):
     assert 3 not in search.predict(X)
 
 
-# 2 bits cannot tell 10 digits apart, and the warning says so.
+# 2 bits cannot separate 10 digits, which causes a warning.
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
 def test_grid_search_over_a_pipeline(digits):
     X, y = digits

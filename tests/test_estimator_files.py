@@ -1,4 +1,4 @@
-"""Estimators in files: they come back fitted, with their parameters and what they tell."""
+"""Estimators in files: they are restored with their parameters and attributes."""
 
 import numpy as np
 import pytest
@@ -9,13 +9,13 @@ from packed_models import made, rows, saved
 
 
 def hinge(margins):
-    """No hinge, and never to be taken for one."""
+    """Not the hinge loss, and never to be confused with it."""
     return margins**3
 
 
 @pytest.mark.parametrize("loss", ["hinge", "exponential", hinge])
 @pytest.mark.parametrize("precision", ["int8", "float32"])
-def test_an_estimator_comes_back_fitted(tmp_path, blobs, loss, precision):
+def test_a_loaded_estimator_is_fitted(tmp_path, blobs, loss, precision):
     X, y = blobs
     path = tmp_path / "model.safetensors"
     classifier = BinaryCodeClassifier(
@@ -28,7 +28,7 @@ def test_an_estimator_comes_back_fitted(tmp_path, blobs, loss, precision):
     for method in ("predict", "predict_proba", "decision_function", "encode"):
         np.testing.assert_array_equal(getattr(read, method)(X), getattr(classifier, method)(X))
     assert read.score(X, y) == classifier.score(X, y)
-    expected = classifier.get_params() | {"n_jobs": None}  # which is up to the machine
+    expected = classifier.get_params() | {"n_jobs": None}  # depends on the machine
     if callable(loss):
         expected["loss"] = "callable hinge"
         assert read.packed().summary["loss"] == "callable hinge"
@@ -39,12 +39,12 @@ def test_an_estimator_comes_back_fitted(tmp_path, blobs, loss, precision):
     summary = bitclass.load(path).summary
     assert summary["n_rows"] == len(X)
     assert summary["bitclass"] == bitclass.__version__
-    # What was read is saved again as it was.
+    # A loaded model is saved again unchanged.
     read.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
 
 
-def test_parameters_that_a_file_cannot_hold_are_refused_by_a_new_fit(tmp_path, blobs):
+def test_parameters_not_stored_in_the_file_are_refused_by_a_new_fit(tmp_path, blobs):
     X, y = blobs
     codes = np.where(np.random.default_rng(0).standard_normal((len(X), 24)) > 0, 1, -1)
     for parameters, message in [
@@ -60,7 +60,7 @@ def test_parameters_that_a_file_cannot_hold_are_refused_by_a_new_fit(tmp_path, b
             read.fit(X, y)
 
 
-def test_the_names_of_features_are_kept(tmp_path, blobs):
+def test_feature_names_are_saved(tmp_path, blobs):
     pandas = pytest.importorskip("pandas")
     X, y = blobs
     frame = pandas.DataFrame(X, columns=[f"feature {i}" for i in range(20)])
@@ -85,7 +85,7 @@ def test_the_names_of_features_are_kept(tmp_path, blobs):
         {"refinement": [1, 2]},
     ],
 )
-def test_a_strange_summary_keeps_the_estimator_away_but_not_the_model(tmp_path, summary):
+def test_an_invalid_summary_prevents_only_the_estimator(tmp_path, summary):
     model = made(np.arange(3))
     model.summary = summary
     assert saved(tmp_path, model).summary == summary
@@ -93,7 +93,7 @@ def test_a_strange_summary_keeps_the_estimator_away_but_not_the_model(tmp_path, 
         BinaryCodeClassifier.load(tmp_path / "model.safetensors")
 
 
-def test_a_model_without_a_training_becomes_an_estimator_all_the_same(tmp_path):
+def test_a_model_without_summary_becomes_an_estimator(tmp_path):
     model = made(np.array([3, 5, 8]), precision="float32")
     model.summary = {"parameters": {"from": "the future", "n_jobs": 10**9}}
     saved(tmp_path, model)

@@ -1,4 +1,4 @@
-"""Rows that come in batches: the model of `fit`, resumed at any row, and errors change nothing."""
+"""`fit_batches`: the model of `fit`, resumed at any row, and errors change nothing."""
 
 import pickle
 
@@ -32,8 +32,8 @@ KINDS = {
 @pytest.mark.parametrize(
     ("kind", "sparse"), [*((kind, False) for kind in KINDS), ("default", True), ("kernel", True)]
 )
-def test_batches_of_one_size_give_the_model_of_one_batch(kind, sparse):
-    """The one batch is what `fit` makes of all rows; sums differ in their rounding alone."""
+def test_batches_give_the_model_of_a_single_batch(kind, sparse):
+    """A single batch equals `fit`; with several, sums differ only in rounding."""
     X, y = clusters()
     X = csr_array(X) if sparse else X
     given = {"alpha": 0.01} | KINDS[kind]
@@ -59,7 +59,7 @@ def test_weights_count_in_refinement_as_in_fit(of_classes):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_resumed_from_saved_statistics_ends_with_the_same_model(tmp_path, kind):
+def test_a_run_resumed_from_saved_statistics_gives_the_same_model(tmp_path, kind):
     X, y = clusters()
     whole = make(**KINDS[kind]).fit_batches(in_batches(X, y), sample=(X[::2], y[::2]))
 
@@ -83,7 +83,7 @@ def test_a_run_resumed_from_saved_statistics_ends_with_the_same_model(tmp_path, 
     assert classifier.statistics_.n_rows == 1800
 
 
-def test_feature_names_are_recorded_and_forgotten_again():
+def test_feature_names_are_set_and_reset():
     X, y = clusters(n=200)
     names = [f"f{j}" for j in range(12)]
     classifier = make().fit_batches(in_batches(X, y), feature_names=names)
@@ -114,7 +114,7 @@ def only_once(X, y):
     ],
     ids=["NaN late", "one class", "negative weight", "fewer features", "rows only once"],
 )
-def test_what_fails_leaves_the_estimator_as_it_was(batches, message):
+def test_a_failure_leaves_the_estimator_unchanged(batches, message):
     X, y = clusters()
     classifier = make(refine=True).fit(X[:300, :7], y[:300])
     before, expected = pickle.dumps(classifier), classifier.predict(X[:, :7])

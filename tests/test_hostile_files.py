@@ -1,4 +1,4 @@
-"""Files from an enemy: an error that names the file, or a valid model; no crash, hang or bloat."""
+"""Hostile files: an error that names the file, or a valid model; no crash, hang or huge memory."""
 
 import json
 import os
@@ -42,7 +42,7 @@ ANCHOR_TENSORS = ("anchors", "anchor_centre", "anchor_scale", "anchor_gamma")
 
 @pytest.fixture
 def refused(tmp_path):
-    """Assert that a file of the given content is refused with a message."""
+    """Assert that a file with the given content is rejected with a message."""
 
     def check(content, message, reader=load):
         path = tmp_path / "model.safetensors"
@@ -57,7 +57,7 @@ def refused(tmp_path):
 
 
 def with_text(old, new):
-    """A file whose table is changed as a text."""
+    """A file with a modified table, given as text."""
     table, data = split(TEXT)
     return join(json.dumps(table).replace(old, new, 1).encode(), data)
 
@@ -70,66 +70,72 @@ DEEP_OBJECT = '"deep":' + '{"a":' * 100_000 + "1" + "}" * 100_000 + ","
     ("content", "message"),
     [
         (b"", "not a bitclass model file: it has only 0 bytes"),
-        (b"label,f0,f1\ncat,1,2\n", "not a bitclass model file: it does not begin with a header"),
-        (struct.pack("<Q", 2000) + TEXT[8:1000], "not a bitclass model file, or cut short"),
+        (b"label,f0,f1\ncat,1,2\n", "not a bitclass model file: it does not start with a header"),
+        (struct.pack("<Q", 2000) + TEXT[8:1000], "not a bitclass model file, or truncated"),
         (struct.pack("<Q", 2) + b"[]", "not a bitclass model file: its header is not JSON"),
-        (struct.pack("<Q", 2) + b"{}", "bitclass did not write"),
+        (struct.pack("<Q", 2) + b"{}", "not written by bitclass"),
         (struct.pack("<Q", 4) + b'{"a"', "not valid JSON"),
         (struct.pack("<Q", 4) + b'{"\xff"', "not valid JSON: .utf-8. codec"),
         (TEXT + b"\0", "too long"),
-        (TEXT[:-1], "cut short"),
-        (with_table(TEXT, lambda t: t.update(__metadata__={"bitclass": {}})), "did not write"),
+        (TEXT[:-1], "truncated"),
+        (
+            with_table(TEXT, lambda t: t.update(__metadata__={"bitclass": {}})),
+            "not written by bitclass",
+        ),
         (with_table(TEXT, lambda t: t.update(__metadata__={"bitclass": "[]"})), "a JSON object"),
-        (with_table(TEXT, lambda t: t.update(weights=3)), "must have dtype, shape and data_off"),
+        (
+            with_table(TEXT, lambda t: t.update(weights=3)),
+            "must have exactly dtype, shape and data_off",
+        ),
         (with_table(TEXT, lambda t: t.update({"a\nb" * 50: 1})), r"tensor 'a\\nba.*\.\.\. must"),
         (with_table(TEXT, lambda t: t.update(other=t.pop("weights"))), "unknown tensor 'other'"),
         *(
             (with_entry(TEXT, "weights", **changes), message)
             for changes, message in (
-                ({"extra": 1}, "and no more"),
+                ({"extra": 1}, "must have exactly dtype"),
                 ({"dtype": "F8_E4M3"}, "unknown type 'F8_E4M3'"),
                 ({"dtype": ["U8"]}, "unknown type list"),
                 ({"dtype": "F32"}, "takes 60 bytes, but its data_offsets are"),
-                ({"dtype": "I8"}, "must be of type U8, found I8"),
+                ({"dtype": "I8"}, "must have type U8, found I8"),
                 ({"shape": [15]}, "must have 2 axes"),
-                ({"shape": [5, 3, 1]}, "must have at most two lengths"),
-                ({"shape": [-5, -3]}, "must have at most two lengths"),
-                ({"shape": [5.0, 3]}, "must have at most two lengths"),
-                ({"shape": [10**4000, 3]}, "must have at most two lengths"),
+                ({"shape": [5, 3, 1]}, "must have at most two axes"),
+                ({"shape": [-5, -3]}, "must have at most two axes"),
+                ({"shape": [5.0, 3]}, "must have at most two axes"),
+                ({"shape": [10**4000, 3]}, "must have at most two axes"),
                 ({"shape": [3, 5]}, "3 bytes per row for 20 bits, found 5"),
                 ({"data_offsets": [-15, 0]}, "and two data_offsets"),
-                ({"data_offsets": [0, 15]}, "must begin where the one before ends"),
+                ({"data_offsets": [0, 15]}, "must start where the previous one ends"),
             )
         ),
-        (with_text('"shape":', '"dtype":"U8","shape":'), "key 'dtype' is there twice"),
+        (with_text('"shape":', '"dtype":"U8","shape":'), "duplicate key 'dtype'"),
         (with_text("{", "{" + DEEP_LIST), "nested too deeply"),
         (with_text("{", "{" + DEEP_OBJECT), "nested too deeply"),
     ],
 )
-def test_a_header_that_safetensors_would_not_have_is_refused(refused, content, message):
+def test_invalid_safetensors_headers_are_refused(refused, content, message):
     refused(content, message)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 4}, "format version 4 is not understood, only 1, 2, 3; a newer bitclass"),
-        ({"version": "1"}, "format version '1' is not understood"),
-        ({"kind": "statistics"}, "expected a model file, found one of kind 'statistics'"),
+        ({"version": 4}, "format version 4 is not supported, only 1, 2, 3; a newer bitclass"),
+        ({"version": "1"}, "format version '1' is not supported"),
+        ({"kind": "statistics"}, "expected a model file, found kind 'statistics'"),
         ({"precision": "int4"}, "precision must be one of"),
         ({"precision": DROPPED}, "'precision' must be a str, found nothing"),
         ({"temperature": 1e-310}, "temperature must be a positive number"),
         ({"temperature": 10**400}, "out of range"),
         ({"temperature": float("nan")}, "number .NaN. is out of range"),
-        ({"labels": "<f16"}, "labels of type '<f16' are not understood"),
+        ({"labels": "<f16"}, "labels of type '<f16' are not supported"),
         *(
-            ({"labels": f"<M8{unit}"}, "labels of type '<M8.* are not understood")
+            ({"labels": f"<M8{unit}"}, "labels of type '<M8.* are not supported")
             for unit in ("[generic]", "[9999999999s]", "[0s]", "")
         ),
-        ({"labels": "<i8"}, "tensor 'classes' must be of type I64, found U8"),
+        ({"labels": "<i8"}, "tensor 'classes' must have type I64, found U8"),
         ({"summary": None}, "'summary' must be a dict"),
-        ({"summary": {"feature_names": ["a"]}}, "'feature_names' must be 12 texts"),
-        ({"summary": {"feature_names": [1] * 12}}, "'feature_names' must be 12 texts"),
+        ({"summary": {"feature_names": ["a"]}}, "'feature_names' must be 12 strings"),
+        ({"summary": {"feature_names": [1] * 12}}, "'feature_names' must be 12 strings"),
         ({"rescore": 16}, "unknown field 'rescore'"),
         ({"version": 2}, "'rescore' must be a int, found nothing"),
         ({**V2, "rescore": True}, "'rescore' must be a int, found True"),
@@ -138,7 +144,7 @@ def test_a_header_that_safetensors_would_not_have_is_refused(refused, content, m
         ({**V2, "steepness": 0}, "steepness must be a positive number"),
     ],
 )
-def test_a_header_that_is_not_as_it_must_be_is_refused(refused, changes, message):
+def test_an_invalid_header_is_rejected(refused, changes, message):
     refused(with_header(TEXT, **changes), message)
     refused(with_header(TEXT, **changes), message, read_header)
 
@@ -146,22 +152,22 @@ def test_a_header_that_is_not_as_it_must_be_is_refused(refused, changes, message
 @pytest.mark.parametrize(
     ("content", "name", "dtype", "values", "message"),
     [
-        (TEXT, "projection", "<f4", [np.nan], "'projection' must hold finite numbers"),
+        (TEXT, "projection", "<f4", [np.nan], "'projection' must contain finite numbers"),
         (INT8, "projection", "i1", [-128], "numbers from -127 to 127"),
-        (TEXT, "intercept", "<f8", [-1e300], "'intercept' must hold numbers from -3"),
-        (INT8, "thresholds", "<f8", [1e308], "intercept must hold numbers that float32 can"),
-        (INT8, "column_scale", "<f8", [0.0], "'column_scale' must hold positive numbers"),
+        (TEXT, "intercept", "<f8", [-1e300], "'intercept' must contain numbers from -3"),
+        (INT8, "thresholds", "<f8", [1e308], "intercept must be in the range of float32"),
+        (INT8, "column_scale", "<f8", [0.0], "'column_scale' must contain positive numbers"),
         (INT8, "column_scale", "<f8", [1e300], "float32|finite numbers"),
-        (TEXT, "scale", "<f4", [1e-45], "'scale' must hold positive numbers"),
-        (TEXT, "weights", "u1", [0, 0, 0x10], "must be 0 in the bits past the last, 20"),
-        (TRUTH, "classes", "u1", [2], "0 and 1 only"),
+        (TEXT, "scale", "<f4", [1e-45], "'scale' must contain positive numbers"),
+        (TEXT, "weights", "u1", [0, 0, 0x10], "must be 0 in the unused bits after bit 20"),
+        (TRUTH, "classes", "u1", [2], "only 0 and 1"),
         (INT8, "classes", "<i8", [3, 3], "must be distinct, found 3 among 5"),
         (FLOATS, "classes", "<f4", [np.nan], "NaN"),
         (FLOATS, "classes", "<f4", [0.0, -0.0], "must be distinct"),
         (TIMES, "classes", "<i8", [-(2**63)], "NaT"),
     ],
 )
-def test_numbers_that_no_model_can_have_are_refused(refused, content, name, dtype, values, message):
+def test_invalid_model_values_are_refused(refused, content, name, dtype, values, message):
     refused(with_data(content, name, dtype, values), message)
 
 
@@ -170,7 +176,7 @@ def test_numbers_that_no_model_can_have_are_refused(refused, content, name, dtyp
     [
         (b"", None, "not valid JSON|must not be 0"),
         (b"{}", None, "labels must be a list of 3"),
-        (b'["a","b"]', None, "labels must be a list of 3, as many as weights, not 2"),
+        (b'["a","b"]', None, "labels must be a list of 3, as many as weights, found 2"),
         (b'[1,true,"a"]', None, "must be distinct"),
         (b'["a","b",null]', None, "must be text or numbers, found NoneType"),
         (b'["a","b",1e999]', None, "out of range"),
@@ -178,40 +184,42 @@ def test_numbers_that_no_model_can_have_are_refused(refused, content, name, dtyp
         (b'["a","b",1]', "<U4", "must all be text"),
         (b'["a","b","abcde"]', "<U4", "do not fit"),
         (b'["a","b","a\\u0000"]', "<U4", "do not fit"),
-        (b'["a","b","c"]', "<U999999999", "would take 11999999988 bytes, where their text has"),
+        (b'["a","b","c"]', "<U999999999", "would take 11999999988 bytes, but their text has"),
         (b'["a","b","\\u0100"]', "|S4", "up to 255"),
     ],
 )
-def test_text_that_is_no_list_of_labels_is_refused(refused, text, dtype, message):
+def test_invalid_label_lists_are_refused(refused, text, dtype, message):
     refused(with_labels(OBJECTS, text, dtype), message)
 
 
-def test_limits_of_the_kernels_are_told(refused, tmp_path):
+def test_limits_of_the_kernels_are_reported(refused, tmp_path):
     d = 140_000  # int8 sums of so many features could overflow
     save(tmp_path / "wide", plain(np.ones((d, 1))), projection="int8")
     assert load(tmp_path / "wide").n_features == d
-    refused(with_header((tmp_path / "wide").read_bytes(), precision="int8"), "int8 precision takes")
+    refused(
+        with_header((tmp_path / "wide").read_bytes(), precision="int8"), "int8 precision supports"
+    )
 
 
-def test_a_model_is_no_statistics_file(refused):
-    refused(TEXT, "expected a statistics file, found one of kind 'model'", load_statistics)
+def test_a_model_is_not_a_statistics_file(refused):
+    refused(TEXT, "expected a statistics file, found kind 'model'", load_statistics)
 
 
 @pytest.mark.parametrize(("content", "reader"), [(ANCHORS, load), (MEANS, load_statistics)])
-def test_anchors_that_are_not_as_they_must_be_are_refused(refused, tmp_path, content, reader):
+def test_invalid_anchors_are_refused(refused, tmp_path, content, reader):
     for name in ANCHOR_TENSORS:
         refused(without_tensor(content, name), f"'{name}' is missing, which", reader)
     for name, dtype, value, message in (
-        ("anchors", "<f4", 3e38, "'anchors' must hold numbers from -1e.09 to 1e.09"),
-        ("anchor_centre", "<f4", np.nan, "'anchor_centre' must hold finite numbers"),
-        ("anchor_scale", "<f4", 1e-45, "'anchor_scale' must hold positive numbers"),
-        ("anchor_gamma", "<f8", 0.0, "'anchor_gamma' must hold numbers from"),
-        ("anchor_gamma", "<f8", 1e300, "'anchor_gamma' must hold numbers from"),
+        ("anchors", "<f4", 3e38, "'anchors' must contain numbers from -1e.09 to 1e.09"),
+        ("anchor_centre", "<f4", np.nan, "'anchor_centre' must contain finite numbers"),
+        ("anchor_scale", "<f4", 1e-45, "'anchor_scale' must contain positive numbers"),
+        ("anchor_gamma", "<f8", 0.0, "'anchor_gamma' must contain numbers from"),
+        ("anchor_gamma", "<f8", 1e300, "'anchor_gamma' must contain numbers from"),
     ):
         refused(with_data(content, name, dtype, [value]), message, reader)
-    refused(with_entry(content, "anchors", shape=[12, 5]), "does not fit the others", reader)
-    refused(with_entry(content, "anchor_gamma", shape=[2], dtype="F32"), "of type F64", reader)
-    # Without any of them the features are those of the projection.
+    refused(with_entry(content, "anchors", shape=[12, 5]), "does not match the others", reader)
+    refused(with_entry(content, "anchor_gamma", shape=[2], dtype="F32"), "have type F64", reader)
+    # Without all of them, the features are those of the projection.
     path = tmp_path / "file"
     path.write_bytes(without_tensor(content, *ANCHOR_TENSORS))
     found = reader(path).hash_function if reader is load else reader(path)[0]
@@ -229,12 +237,12 @@ def test_anchors_that_are_not_as_they_must_be_are_refused(refused, tmp_path, con
     ],
     ids=["keys", "integer", "brackets", "surrogates"],
 )
-def test_a_header_as_long_as_may_be_is_refused(refused, header):
+def test_huge_headers_are_refused(refused, header):
     refused(join(header[: 4 << 20], b""), None)
 
 
 # -------------------------------------------------------------------------------------------------
-# Files that are cut off, spoiled at random, or claim what they do not have
+# Files that are truncated, damaged at random, or claim more than they contain
 # -------------------------------------------------------------------------------------------------
 
 
@@ -266,7 +274,7 @@ def test_every_truncation_and_every_flipped_byte_of_the_header(tmp_path, name):
             reader(path)
 
 
-def test_two_thousand_spoiled_files_crash_nothing():
+def test_two_thousand_damaged_files_cause_no_crash():
     command = [sys.executable, str(FUZZER), "--n", "2000"]
     done = subprocess.run([*command, "--seed", "0"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -274,7 +282,7 @@ def test_two_thousand_spoiled_files_crash_nothing():
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc to see its memory")
 def test_a_small_file_cannot_claim_much_memory(tmp_path):
-    """With a limit on memory, so that what is claimed and not touched counts as well."""
+    """With a limit on address space, so that untouched allocations count too."""
     code = """
 import resource, sys
 import numpy
@@ -306,7 +314,7 @@ for path in sys.argv[2:]:
     assert len(done.stdout.splitlines()) == len(contents)
 
 
-def test_what_is_no_regular_file_is_refused(tmp_path):
+def test_only_regular_files_are_read(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         load(tmp_path / "nowhere")
     with pytest.raises(IsADirectoryError):

@@ -1,4 +1,4 @@
-"""The rules of the house: which room may import which, and that the examples in docstrings hold."""
+"""Rules of the code base: the direction of imports, and correct docstring examples."""
 
 import ast
 import doctest
@@ -10,7 +10,7 @@ import bitclass
 
 SOURCE = Path(bitclass.__file__).parent
 
-# Each room may import the rooms named here, and itself: imports point one way.
+# Each module or package may import those named here, and itself: imports point one way.
 FOUNDATION = {"arrays", "codes", "_native"}
 MODEL = FOUNDATION | {"device", "hash_function", "model", "storage"}
 LEARNING = MODEL | {"_warn", "losses", "training"}
@@ -70,7 +70,7 @@ def test_imports_point_one_way():
     assert not wrong, sorted(wrong)
 
 
-def test_the_examples_in_the_docstrings_hold():
+def test_the_examples_in_the_docstrings_are_correct():
     n_examples = 0
     for module in pkgutil.walk_packages([str(SOURCE)], "bitclass."):
         if module.name.endswith("_kernels"):

@@ -54,7 +54,7 @@ def test_tables_are_finite_at_any_length(name, n_bits):
         lambda m: np.exp(m / 4) + 1e6 * np.tanh(m / 20),
     ],
 )
-def test_a_bend_the_wrong_way_is_seen_beside_values_far_larger(bump):
+def test_non_convexity_is_detected_next_to_much_larger_values(bump):
     assert all(tabulate(name, 32, 0.3).convex for name in EVERY_LOSS)
     table = tabulate(bump, 128, 1.0)
     assert not table.convex
@@ -62,7 +62,7 @@ def test_a_bend_the_wrong_way_is_seen_beside_values_far_larger(bump):
     assert delta.max() > 0
 
 
-def test_an_offset_far_above_the_rise_is_taken_off():
+def test_an_offset_much_larger_than_the_range_is_removed():
     assert tabulate(lambda m: 1e10 + m, 8, 1.0).grid().max() == 32.0
 
 
@@ -76,6 +76,6 @@ def test_an_offset_far_above_the_rise_is_taken_off():
     ],
     ids=["decreasing", "constant", "overflowing", "of another shape"],
 )
-def test_a_callable_that_is_no_loss_is_refused(function, n_bits, message):
+def test_a_callable_that_is_not_a_valid_loss_is_rejected(function, n_bits, message):
     with np.errstate(over="ignore"), pytest.raises(ValueError, match=message):
         tabulate(function, n_bits, 1.0)

@@ -1,4 +1,4 @@
-"""Models whose arrays stay in the file."""
+"""Memory-mapped models."""
 
 import mmap
 
@@ -33,7 +33,7 @@ def test_a_mapped_model_predicts_as_a_loaded_one(tmp_path, labels, projection, p
         assert isinstance(base(mapped.hash_function.projection), mmap.mmap)
 
 
-def test_saving_over_a_mapped_file_leaves_the_model_as_it_is(tmp_path):
+def test_saving_over_a_mapped_file_leaves_the_model_unchanged(tmp_path):
     path = tmp_path / "model.safetensors"
     save(path, made(np.arange(9)))
     mapped = bitclass.load(path, memory_map=True)
@@ -43,7 +43,7 @@ def test_saving_over_a_mapped_file_leaves_the_model_as_it_is(tmp_path):
     assert np.array_equal(mapped.weights, made(np.arange(9)).weights)
 
 
-def test_a_file_cut_short_is_refused(tmp_path):
+def test_a_truncated_file_is_refused(tmp_path):
     path = tmp_path / "model.safetensors"
     save(path, made(np.arange(9)))
     whole = path.read_bytes()

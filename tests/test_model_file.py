@@ -1,4 +1,4 @@
-"""Model files: what is read predicts as what was written did, whatever its labels are."""
+"""Model files: loaded models predict the same as saved ones, with labels of any type."""
 
 import itertools
 import json
@@ -72,7 +72,7 @@ def assert_same_model(a, b, X):
 
 
 @pytest.mark.parametrize("kind", LABELS)
-def test_labels_of_every_kind_come_back_as_they_were(tmp_path, kind):
+def test_labels_of_every_kind_survive_a_round_trip(tmp_path, kind):
     model = made(LABELS[kind], n_bits=9)
     read = saved(tmp_path, model, "int8")
     assert read.summary == model.summary
@@ -88,7 +88,7 @@ def test_labels_of_every_kind_come_back_as_they_were(tmp_path, kind):
 
 
 @pytest.mark.parametrize("projection", PROJECTION_TYPES)
-def test_a_projection_of_zeros_can_be_saved_in_anything(tmp_path, projection):
+def test_a_projection_of_zeros_can_be_saved_in_any_type(tmp_path, projection):
     model = plain(np.zeros((3, 4)))
     assert_same_model(saved(tmp_path, model, projection), model, rows(3))
 
@@ -98,7 +98,7 @@ def test_a_projection_of_zeros_can_be_saved_in_anything(tmp_path, projection):
 @pytest.mark.parametrize(
     ("projection", "precision"), [("float32", "float32"), ("float32", "int8"), ("int8", "int8")]
 )
-def test_models_are_the_same_when_read(tmp_path, projection, precision, n_bits, centre, scale):
+def test_loaded_models_equal_the_saved_ones(tmp_path, projection, precision, n_bits, centre, scale):
     model = made(np.arange(3), n_bits, d=40, precision=precision, centre=centre, scale=scale)
     X = rows(40, n=500)
     read = saved(tmp_path, model, projection)
@@ -109,7 +109,7 @@ def test_models_are_the_same_when_read(tmp_path, projection, precision, n_bits, 
         if a is not None:
             assert a.dtype == b.dtype
             np.testing.assert_array_equal(a, b)
-    # Also when it is saved and read again, to the byte, or pickled.
+    # Also after saving again, byte by byte, and after pickling.
     before = (tmp_path / "model.safetensors").read_bytes()
     again = saved(tmp_path, read, projection)
     assert (tmp_path / "model.safetensors").read_bytes() == before
@@ -117,10 +117,10 @@ def test_models_are_the_same_when_read(tmp_path, projection, precision, n_bits, 
 
 
 @pytest.mark.parametrize(("projection", "most"), [("float16", 5e-3), ("int8", 3e-2)])
-def test_codes_in_float32_stay_close_where_the_projection_is_rounded(tmp_path, projection, most):
+def test_float32_codes_stay_close_with_a_rounded_projection(tmp_path, projection, most):
     model = made(np.arange(3), 256, d=200, precision="float32")
     h = model.hash_function
-    # Rows far from 0, whose features are of different sizes.
+    # Rows far from 0, whose features differ in magnitude.
     P, centre = h.projection / h.scale[:, None], 2000 * h.scale
     X = centre + h.scale * rows(200, n=300)
     model.hash_function = HashFunction(
@@ -131,7 +131,7 @@ def test_codes_in_float32_stay_close_where_the_projection_is_rounded(tmp_path, p
 
 
 @given(hnp.arrays(st.sampled_from(["<U6", "|S4", "<i2", "<f4", "M8[s]"]), st.integers(1, 8)))
-def test_any_labels_come_back_or_are_refused(tmp_path_factory, labels):
+def test_any_labels_survive_a_round_trip_or_are_rejected(tmp_path_factory, labels):
     try:
         distinct = len(np.unique(labels)) == len(labels) and np.array_equal(labels, labels)
     except UnicodeError:
@@ -145,7 +145,7 @@ def test_any_labels_come_back_or_are_refused(tmp_path_factory, labels):
             save(path, made(labels, n_bits=3, d=1))
 
 
-def test_labels_of_one_hash_do_not_make_loading_quadratic(tmp_path, monkeypatch):
+def test_labels_with_equal_hashes_do_not_make_loading_quadratic(tmp_path, monkeypatch):
     labels = np.array([i * (2**61 - 1) for i in range(4000)], dtype=object)
     assert len({hash(label) for label in labels}) == 1
     save(tmp_path / "model", plain(np.ones((1, 8)), labels=labels))
@@ -188,7 +188,7 @@ def test_labels_of_one_hash_do_not_make_loading_quadratic(tmp_path, monkeypatch)
         (np.array(["\ud83d\ude00", "a"], dtype=object), "without changing"),
     ],
 )
-def test_labels_that_a_file_cannot_hold_are_refused(tmp_path, labels, message):
+def test_unsupported_labels_are_refused(tmp_path, labels, message):
     path = tmp_path / "model.safetensors"
     with pytest.raises(ValueError, match=message):
         save(path, made(labels))
@@ -196,7 +196,7 @@ def test_labels_that_a_file_cannot_hold_are_refused(tmp_path, labels, message):
 
 
 def changed(**changes):
-    """A model of which one thing is not as a file must have it."""
+    """A model with one invalid part."""
     good = made(np.arange(3))
     h = good.hash_function
     scale = changes.pop("scale", h.scale)
@@ -210,15 +210,15 @@ def changed(**changes):
     [
         ({"temperature": 0.0}, "temperature"),
         ({"steepness": np.nan}, "steepness"),
-        ({"weights": np.full((3, 3), 255, np.uint8)}, "bits past the last"),
+        ({"weights": np.full((3, 3), 255, np.uint8)}, "unused bits after"),
         ({"classes": np.arange(4)}, "classes"),
         ({"scale": np.full(7, 1e-40, np.float32)}, "positive"),
-        ({"summary": {"feature_names": "abcdefg"}}, "'feature_names' must be 7 texts"),
+        ({"summary": {"feature_names": "abcdefg"}}, "'feature_names' must be 7 strings"),
         ({"summary": {"a": np.nan}}, "JSON"),
         ({"summary": {"a": "x" * (5 << 20)}}, "shorten the summary"),
     ],
 )
-def test_a_model_that_could_not_be_read_again_is_not_saved(tmp_path, change, message):
+def test_a_model_that_cannot_be_loaded_again_is_not_saved(tmp_path, change, message):
     with pytest.raises(ValueError, match=message):
         save(tmp_path / "model", changed(**change))
     with pytest.raises(ValueError, match="projection must be one of .* found 'float64'"):
@@ -244,7 +244,7 @@ def test_golden_files_load_forever(name):
     assert model.top_classes(X, 1)[1][:, 0].tolist() == expected["distances"]
     assert (model.rescore, model.steepness) == (0, 1.0)
     assert read_header(path).version == 1
-    # A reader written from the specification alone reads the same.
+    # A reader written from the specification reads the same.
     assert_same_labels(reader.labels(), model.classes)
     np.testing.assert_array_equal(pack(reader.bits(X)), model.encode(X))
     np.testing.assert_array_equal(reader.predict(X), model.predict(X))
@@ -266,14 +266,14 @@ def test_a_reader_written_from_the_specification_ranks_the_short_list(
     BinaryCodeClassifier(24, **given).fit(X, y).save(path, projection=projection)
     model, reader = bitclass.load(path), Reader(path)
     scores = np.sort(reader.scores(X), axis=1)
-    clear = scores[:, -1] - scores[:, -2] > 0.5 / 127  # or rounding to these steps decides
+    clear = scores[:, -1] - scores[:, -2] > 0.5 / 127  # otherwise rounding to these steps decides
     assert clear.mean() > 0.5
     np.testing.assert_array_equal(reader.predict(X)[clear], model.predict(X)[clear])
     if rescore > 1:
         assert np.any(reader.labels()[reader.distances(X).argmin(axis=1)] != reader.predict(X))
 
 
-def test_the_safetensors_package_reads_our_files_and_we_those_it_writes(tmp_path):
+def test_files_are_compatible_with_the_safetensors_package(tmp_path):
     safetensors = pytest.importorskip("safetensors")
     theirs = pytest.importorskip("safetensors.numpy")
     path = tmp_path / "model.safetensors"
@@ -289,7 +289,7 @@ def test_the_safetensors_package_reads_our_files_and_we_those_it_writes(tmp_path
         assert_same_model(load(path), model, np.load(GOLDEN / "rows.npy"))
 
 
-def test_the_header_tells_what_the_model_is_without_its_arrays(tmp_path):
+def test_the_header_describes_the_model_without_its_arrays(tmp_path):
     save(tmp_path / "model", made(LABELS["text"], precision="float32"), projection="int8")
     header = read_header(tmp_path / "model")
     assert (header.n_classes, header.n_features, header.n_bits) == (3, 7, 20)

@@ -11,7 +11,7 @@ from bitclass import BinaryCodeClassifier
 
 @pytest.fixture
 def notebook(monkeypatch):
-    """What IPython shows, while this process is the kernel of a notebook."""
+    """Output of IPython, with this process as the kernel of a notebook."""
     shown = []
 
     def update(content, *, raw):
@@ -33,7 +33,7 @@ def notebook(monkeypatch):
 
 @pytest.mark.parametrize("verbose", [0, 1])
 @pytest.mark.parametrize("stops", [False, True])
-def test_each_epoch_moves_the_bar_and_a_callback_still_stops(notebook, verbose, stops):
+def test_each_epoch_updates_the_bar_and_a_callback_can_still_stop(notebook, verbose, stops):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 20, 1500)
     X = rng.standard_normal((20, 12))[y] + rng.standard_normal((1500, 12))

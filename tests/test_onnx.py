@@ -1,4 +1,4 @@
-"""ONNX files: onnxruntime computes what the model does."""
+"""ONNX files: onnxruntime gives the same results as the model."""
 
 import sys
 
@@ -23,7 +23,7 @@ def problem(n_classes=40, n_features=24, n_rows=1200, seed=0):
     rng = np.random.default_rng(seed)
     centres = 1.5 * rng.standard_normal((n_classes, n_features))
     y = rng.integers(0, n_classes, n_rows)
-    # Features of very different sizes, which int8 standardises.
+    # Features of very different magnitudes, which int8 standardises.
     sizes = np.exp(rng.standard_normal(n_features))
     return ((centres[y] + rng.standard_normal((n_rows, n_features))) * sizes).astype(np.float32), y
 
@@ -35,7 +35,7 @@ def learned(X, y, n_bits=16, **parameters):
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
 @pytest.mark.parametrize("rescore", [False, 5, 1000])
 @pytest.mark.parametrize("n_bits", [1, 13, 64, 130])
-def test_int8_models_agree_to_the_bit(tmp_path, n_bits, rescore):
+def test_int8_models_agree_exactly(tmp_path, n_bits, rescore):
     X, y = problem()
     model = learned(X, y, n_bits, rescore=rescore)
     model.temperature = 3.5
@@ -52,7 +52,7 @@ def test_int8_models_agree_to_the_bit(tmp_path, n_bits, rescore):
 
 @pytest.mark.parametrize("kernel", [None, "rbf"])
 @pytest.mark.parametrize("rescore", [False, 7])
-def test_float32_models_agree_but_for_rounding(tmp_path, kernel, rescore):
+def test_float32_models_agree_up_to_rounding(tmp_path, kernel, rescore):
     X, y = problem()
     model = learned(X, y, 64, precision="float32", kernel=kernel, n_anchors=100, rescore=rescore)
     model.to_onnx(tmp_path / "model.onnx", k=2)
@@ -101,7 +101,7 @@ def test_only_standard_operators_and_packed_weights(tmp_path):
     assert shapes["weights"] == [40, 16]
 
 
-def test_what_cannot_be_written_leaves_the_file_that_is_there(tmp_path, monkeypatch):
+def test_a_failed_export_leaves_the_existing_file(tmp_path, monkeypatch):
     model = learned(*problem())
     path = tmp_path / "model.onnx"
     path.write_text("before")

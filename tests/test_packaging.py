@@ -1,4 +1,4 @@
-"""What a release is made from: settings that must go together."""
+"""Packaging settings that must be consistent."""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Learning batch by batch: as at once, all or nothing, and never at the cost of the refinement."""
+"""partial_fit: same model as fit, batches added whole or not at all, refinement preserved."""
 
 import copy
 import pickle
@@ -32,7 +32,7 @@ def test_any_split_gives_the_model_of_all_rows(loss, initial_codes, seed, cuts):
 
 
 @pytest.mark.parametrize("initial_codes", ["projection", "cca_itq"])
-def test_codes_of_rows_are_set_up_on_the_first_batch_alone(blobs, initial_codes):
+def test_codes_per_row_are_computed_from_the_first_batch_only(blobs, initial_codes):
     X, y = blobs
     models = [make(initial_codes=initial_codes) for _ in range(2)]
     for model, cuts in zip(models, ([100], [100, 150, 160, 390]), strict=True):
@@ -48,11 +48,11 @@ def test_class_weights_may_name_classes_that_are_not_in_the_batch(blobs):
     for part in (y < 3, y >= 3):
         found.partial_fit(X[part], y[part])
     whole = make(refine=False, class_weight=found.class_weight).fit(X, y)
-    # But for means at the border, because the first batch sets the units of the sums.
+    # Except for means at a threshold, because the first batch sets the units of the sums.
     assert np.mean(found.solve().weights_ == whole.weights_) > 0.98
 
 
-def test_a_batch_may_bring_new_classes(blobs):
+def test_a_batch_may_contain_new_classes(blobs):
     X, y = blobs
     names = np.array(["m", "c", "z", "a", "q", "b"])[y]
     classifier, so_far = make(64), np.zeros(len(y), dtype=bool)
@@ -61,7 +61,7 @@ def test_a_batch_may_bring_new_classes(blobs):
         so_far |= is_new
         classifier.partial_fit(X[is_new], names[is_new])
         assert classifier.classes_.tolist() == sorted(set(names[so_far]))
-        if number == 0:  # an error only when asked
+        if number == 0:  # an error only when it is called
             with pytest.raises(ValueError, match="at least 2 classes, found 1 class: 'm'"):
                 classifier.predict(X)
         else:
@@ -75,7 +75,7 @@ def test_labels_keep_the_type_of_the_first_batch():
 
 
 @pytest.mark.parametrize("n_bits", [8, 64])
-def test_announced_classes_have_a_place_and_are_not_predicted(blobs, n_bits):
+def test_expected_classes_are_listed_but_not_predicted(blobs, n_bits):
     X, y = blobs
     X = X + 3.0 * np.random.default_rng(0).standard_normal(X.shape)
     alone = make(n_bits).partial_fit(X, y + 500)
@@ -95,18 +95,16 @@ def test_announced_classes_have_a_place_and_are_not_predicted(blobs, n_bits):
     ("before", "after", "message"),
     [
         ({}, {"n_bits": 16}, "n_bits=16 differs from the 32 bits"),
-        ({"initial_codes": "projection"}, {"loss": "exponential"}, "needs other sums"),
+        ({"initial_codes": "projection"}, {"loss": "exponential"}, "needs different sums"),
         ({}, {"initial_codes": "random"}, "differs from the 'discriminant' codes"),
-        ({}, {"initial_codes": np.ones((400, 32))}, "where rows come in batches, found an array"),
+        ({}, {"initial_codes": np.ones((400, 32))}, "when training in batches, found an array"),
         ({}, {"class_weight": "balanced"}, "class_weight='balanced' needs all rows at once"),
-        ({}, {"kernel": "rbf", "n_anchors": 9}, "kernel of 9 anchors differs from the 0 anchors"),
+        ({}, {"kernel": "rbf", "n_anchors": 9}, "kernel with 9 anchors differs from the 0 anchors"),
         ({"kernel": "rbf", "n_anchors": 9}, {"kernel": None}, "0 anchors differs from the 9"),
         ({"kernel": "rbf", "n_anchors": 9}, {"n_anchors": 8}, "8 anchors differs from the 9"),
     ],
 )
-def test_parameters_that_do_not_fit_the_batches_before_change_nothing(
-    blobs, before, after, message
-):
+def test_parameters_incompatible_with_earlier_batches_raise(blobs, before, after, message):
     X, y = blobs
     classifier = make(**before).partial_fit(X, y)
     expected, sums = classifier.predict(X), classifier.statistics_
@@ -114,12 +112,12 @@ def test_parameters_that_do_not_fit_the_batches_before_change_nothing(
         classifier.set_params(**after).partial_fit(X, y)
     assert classifier.statistics_.n_rows == 400
     np.testing.assert_array_equal(classifier.predict(X), expected)
-    # Nor do these go on from the sums of such batches.
+    # Nor can these continue from the sums of such batches.
     with pytest.raises(ValueError, match=message):
         make(**(before | after)).fit_batches(lambda start: iter([(X, y)]), statistics=sums)
 
 
-def test_labels_that_do_not_fit_the_batches_before_change_nothing(blobs):
+def test_labels_incompatible_with_earlier_batches_raise(blobs):
     X, y = blobs
     classifier = make().partial_fit(X, y)
     for labels, classes, message in (
@@ -138,7 +136,7 @@ def test_labels_that_do_not_fit_the_batches_before_change_nothing(blobs):
 
 
 def hard(n_classes=30, per_class=60, seed=0):
-    """Rows of overlapping classes, on which refinement is worth several points."""
+    """Rows of overlapping classes, on which refinement gains several points of accuracy."""
     centres = 2.0 * np.random.default_rng(1).standard_normal((40, 16))
     rng = np.random.default_rng(seed)
     y = np.tile(np.arange(n_classes), per_class)
@@ -151,7 +149,7 @@ def refined_bytes():
     classifier = make(64).fit(X, y)
     assert classifier.refinement_["taken"]
     assert not classifier.refinement_["weights_follow_means"]
-    # All of it, the sums included.
+    # Everything, including the sums.
     state = dict(classifier.__dict__)
     return pickle.dumps(state)
 
@@ -163,7 +161,7 @@ def refined(refined_bytes):
     return classifier
 
 
-def test_more_rows_never_cost_the_refinement(refined):
+def test_more_rows_do_not_discard_the_refinement(refined):
     X_test, y_test = hard(seed=9)
     plain = make(64, refine=False).fit(*hard()).score(X_test, y_test)
     before = refined.score(X_test, y_test)
@@ -182,7 +180,7 @@ def test_more_rows_never_cost_the_refinement(refined):
     assert (refined.packed().rescore, refined.packed().temperature) == (rescore, temperature)
 
 
-def test_another_short_list_is_taken_with_the_next_rows(refined):
+def test_a_changed_short_list_takes_effect_with_the_next_rows(refined):
     X, y = hard(seed=2)
     assert refined.packed().rescore == 16
     for rescore, expected in ((False, 0), ("auto", 0), (5, 5)):
@@ -202,7 +200,7 @@ def test_new_classes_get_weights_from_their_means_and_others_keep_theirs(
     X, y = hard(n_classes=33, seed=3)
     refined.partial_fit(X[y >= 30], y[y >= 30]).solve()
     np.testing.assert_array_equal(refined.weights_[:30], weights)
-    # The hash function learns to tell them apart, unless classes are very many.
+    # The hash function learns to separate them, unless there are very many classes.
     assert np.array_equal(refined.projection_, projection) != extended
     means = np.array([X[y == c].mean(axis=0) for c in (30, 31, 32)])
     scores = means @ refined.projection_.astype(float) + refined.intercept_
@@ -222,7 +220,7 @@ def test_new_classes_are_learned_with_the_penalty_of_the_refinement(
     monkeypatch.setattr(extend, "extend", lambda *arguments: given.append(arguments[4]))
     monkeypatch.setattr(extend, "default_alpha", lambda sums: 1 / 60)
     refined.refinement_["alpha"] = alpha
-    with pytest.warns(UserWarning, match="learned from the sums instead"):
+    with pytest.warns(UserWarning, match="fitted to the sums instead"):
         refined.partial_fit(hard(seed=3)[0][:5], np.full(5, 30)).solve()
     assert given == [expected]
 
@@ -234,7 +232,7 @@ def test_new_classes_are_learned_with_the_penalty_of_the_refinement(
 def test_weights_of_a_class_of_60_rows_follow_its_mean_once_it_has_grown(
     refined, follow, n_rows, moves
 ):
-    """Sooner where weights by means were as good as the learned ones."""
+    """Sooner if the codes of means were as good as the learned weights."""
     refined.refinement_["weights_follow_means"] = follow
     weights, others = refined.weights_, np.arange(30) != 4
     X = hard(n_classes=1, per_class=n_rows, seed=5)[0] + 9.0
@@ -243,7 +241,7 @@ def test_weights_of_a_class_of_60_rows_follow_its_mean_once_it_has_grown(
     assert np.array_equal(refined.weights_[4], weights[4]) != moves
 
 
-def test_removed_classes_are_gone_and_all_others_stay(refined):
+def test_removed_classes_are_gone_and_all_others_are_unchanged(refined):
     X, y = hard(seed=6)
     weights, stays = refined.weights_, ~np.isin(np.arange(30), [3, 17])
     refined.remove_classes([3, 17])
@@ -253,7 +251,7 @@ def test_removed_classes_are_gone_and_all_others_stay(refined):
     assert refined.refinement_["taken"]
     with pytest.raises(ValueError, match="known classes"):
         refined.remove_classes([3])
-    # And may come back.
+    # They may be added again.
     refined.partial_fit(X[y == 3], y[y == 3])
     assert refined.score(X[y == 3], y[y == 3]) > 0.5
     before = refined.predict(X)
@@ -263,10 +261,10 @@ def test_removed_classes_are_gone_and_all_others_stay(refined):
         np.testing.assert_array_equal(refined.predict(X), before)
 
 
-def test_new_classes_that_look_alike_are_told_apart(refined):
+def test_similar_new_classes_are_separated(refined):
     weights = refined.weights_
     X = np.tile(hard()[0][:1], (10, 1))
-    refined.partial_fit(X, np.repeat([50, 51], 5)).solve()  # without a warning: bits abound
+    refined.partial_fit(X, np.repeat([50, 51], 5)).solve()  # without a warning: there are many bits
     assert len(np.unique(refined.weights_, axis=0)) == 32
     np.testing.assert_array_equal(refined.weights_[:30], weights)
 
@@ -334,7 +332,7 @@ def test_a_pickle_holds_the_model_and_not_the_sums(blobs):
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
-def test_a_copy_learns_on_by_itself(blobs, method, copied):
+def test_a_copy_is_updated_independently(blobs, method, copied):
     X, y = blobs
     classifier = getattr(make(refine=False), method)(X[:200], y[:200])
     other = copied(classifier).partial_fit(X[200:], y[200:])
@@ -343,7 +341,7 @@ def test_a_copy_learns_on_by_itself(blobs, method, copied):
     assert_same_model(classifier.solve(), make(refine=False).fit(X[:200], y[:200]))
 
 
-def test_rows_that_wait_for_the_solution_are_in_the_pickle(blobs):
+def test_a_pickle_of_an_unsolved_model_includes_the_sums(blobs):
     X, y = blobs
     classifier = make().partial_fit(X, y)
     assert_same_model(pickle.loads(pickle.dumps(classifier)).solve(), classifier.solve())
@@ -368,12 +366,12 @@ def test_a_model_file_and_its_statistics_continue_as_if_never_saved(tmp_path, re
     if not refine:
         whole = np.vstack([X, X_more]), np.concatenate([y, y_more])
         assert_same_model(classifier, make(64, refine=False).fit(*whole), atol=1e-5)
-    # Sums ahead of the model, as after a crash between the two files, are taken in.
+    # Sums newer than the model, as after a crash between saving the two files, update the model.
     ahead = BinaryCodeClassifier.load(tmp_path / "model", statistics=read.statistics_)
     assert_same_model(ahead.solve(), classifier)
 
 
-def test_statistics_of_another_model_are_refused(tmp_path, blobs):
+def test_statistics_of_another_model_are_rejected(tmp_path, blobs):
     X, y = blobs
     make().fit(X, y).save(tmp_path / "model")
     other = make(16).fit(X, y).statistics_
@@ -385,7 +383,7 @@ def test_golden_files_of_a_refined_model_continue_forever():
     golden = Path(__file__).parent / "golden"
     sums, _ = load_statistics(golden / "statistics_v1_refined.safetensors")
     assert np.array_equal(sums.class_weights_when_refined, np.full(5, 120.0))
-    sums.class_weights_when_refined[:] = 0.0  # files of version 0.1 do not tell
+    sums.class_weights_when_refined[:] = 0.0  # files of version 0.1 do not store it
     read = BinaryCodeClassifier.load(golden / "v1_refined_float32.safetensors", statistics=sums)
     weights, X = read.solve().weights_, np.load(golden / "rows.npy")
     assert "".join(read.predict(X)) == "cebbbbbbbabdebea"

@@ -1,4 +1,4 @@
-"""Short lists: nearest classes ranked by real-valued scores, and one answer from every method."""
+"""Short lists: nearest classes ranked by real-valued scores, consistently in all methods."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from bitclass.hash_function import HashFunction, RbfAnchors
 
 
 def random_model(seed, n_classes, n_bits=12, d=4, rescore=0, precision="int8", kernel=False):
-    """Small integers, which give many ties of distances and of scores; classes may be equal."""
+    """Small integers, for many ties of distances and scores; classes may be equal."""
     rng = np.random.default_rng(seed)
     anchors = None
     if kernel:
@@ -59,7 +59,7 @@ MODELS = {
 
 @given(st.fixed_dictionaries(MODELS))
 @settings(max_examples=120)
-def test_every_method_gives_one_answer(given):
+def test_all_prediction_methods_agree(given):
     model, X = random_model(**given)
     predicted, scores, shares = model.predict(X), model.scores(X), model.predict_proba(X)
     np.testing.assert_array_equal(scores.argmax(axis=1), predicted)
@@ -113,7 +113,7 @@ def problem(n_classes=12, n=900, noise=2.5, seed=0):
 @pytest.mark.parametrize("n_classes", [2, 12])
 @pytest.mark.parametrize("kernel", [None, "rbf"])
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
-def test_the_estimator_answers_as_its_model_does(n_classes, kernel):
+def test_the_estimator_predicts_like_its_model(n_classes, kernel):
     X, y = problem(n_classes, 520)
     classifier = BinaryCodeClassifier(8, kernel=kernel, n_anchors=40, random_state=0).fit(X, y)
     X = X + np.random.default_rng(0).standard_normal(X.shape)
@@ -126,7 +126,7 @@ def test_the_estimator_answers_as_its_model_does(n_classes, kernel):
 
 
 @pytest.mark.parametrize("refine", [False, True])
-def test_a_short_list_is_worth_its_time_and_its_length_is_what_was_asked_for(refine):
+def test_a_short_list_improves_accuracy_and_has_the_requested_length(refine):
     X, y = problem(40, 3000)
     X_test, y_test = problem(40, 6000)
     X_test, y_test = X_test[3000:], y_test[3000:]
@@ -142,7 +142,7 @@ def test_a_short_list_is_worth_its_time_and_its_length_is_what_was_asked_for(ref
     assert found["auto"] > found[False], found
 
 
-def test_digits_are_kept_where_the_mean_is_far_from_zero():
+def test_no_digits_are_lost_if_the_mean_is_far_from_zero():
     X, y = problem(5, 600, noise=0.5)
     for shift in (0.0, 3e6):
         for codes in ("discriminant", "means"):

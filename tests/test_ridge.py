@@ -1,4 +1,4 @@
-"""The ridge regression behind the hash function, and its penalty by cross-validation."""
+"""The ridge regression of the hash function, and its cross-validated penalty."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from bitclass.validation import settings_of
 
 
 def fitted(X, B, weights=None, alpha=None, shift=None, scale=None):
-    """Ridge of rows that are all of one class: classes have no part in it."""
+    """Ridge regression of rows of a single class, as classes do not matter."""
     n, d = X.shape
     weights = np.ones(n) if weights is None else weights
     shift = np.zeros(d) if shift is None else shift
@@ -55,7 +55,7 @@ def test_it_is_a_ridge_on_standardised_features(alpha):
     np.testing.assert_allclose(found.projection, peer.coef_.T / std[:, None], rtol=1e-4, atol=1e-6)
     values = X @ found.projection.astype(float) + found.intercept
     np.testing.assert_allclose(values, peer.predict((X - mean) / std), atol=1e-4)
-    # What quantises rows.
+    # The standardisation for quantising rows.
     np.testing.assert_allclose(found.centre, mean, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(found.scale, std, rtol=1e-5)
 
@@ -81,7 +81,7 @@ def test_constant_features_change_nothing(alpha):
     assert np.isfinite(only.alpha)
 
 
-def test_repeated_features_do_no_harm():
+def test_duplicate_features_do_no_harm():
     X, B = problem(0, 200, 7)
     twice = np.column_stack([X, X])  # whose correlations have no Cholesky factor
     values = [x @ (h := fitted(x, B, alpha=0.0)[1]).projection + h.intercept for x in (X, twice)]
@@ -114,12 +114,12 @@ def errors_by_definition(X, B):
 @example(6917, (20, 100), 0.05)  # both parts of the error vanish with the penalty
 @settings(max_examples=25)
 def test_the_penalty_has_the_smallest_error_by_definition(seed, shape, noise):
-    """Also where there are more features than rows."""
+    """Also if there are more features than rows."""
     X, B = problem(seed, *shape, noise=noise)
     errors = errors_by_definition(X, B)
     found, _ = fitted(X, B, shift=X.mean(axis=0))
     at = int(np.flatnonzero(found.alpha == _PENALTIES)[0])
-    # Neighbours may be equal to within rounding, and all of them where no code differs.
+    # Neighbouring errors may be equal up to rounding, and all are if the codes are equal.
     assert errors[at] <= errors.min() * (1 + 1e-4) + 1e-12
 
 
@@ -134,7 +134,7 @@ def test_the_solution_is_the_ridge_of_that_penalty(shape):
     assert auto.explained == pytest.approx(plain.explained)
 
 
-def test_a_weight_is_so_many_rows():
+def test_a_weight_equals_that_many_rows():
     X, B = problem(4, 30, 10)
     times = np.random.default_rng(0).integers(1, 4, 30)
     repeated, h = fitted(np.repeat(X, times, axis=0), np.repeat(B, times, axis=0))
@@ -144,16 +144,16 @@ def test_a_weight_is_so_many_rows():
 
 
 @pytest.mark.parametrize("total", [1e-6, 1.0, 10.0])
-def test_weights_that_add_up_to_little_do_not_take_the_penalty_away(total):
-    """Weights are often given as shares of all rows."""
+def test_small_weights_do_not_remove_the_penalty(total):
+    """Weights are often normalised to sum to 1."""
     X, B = problem(5, 40, 30, noise=2.0)
     plain, found = fitted(X, B)[0], fitted(X, B, np.full(40, total / 40))[0]
     assert found.alpha == plain.alpha > 1e-3
 
 
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
-def test_rows_of_a_class_whose_weights_give_way_take_these_as_their_code():
-    """Two of four classes have one code, so that rows with codes of their own must follow too."""
+def test_changed_weights_of_a_class_become_the_code_of_its_rows():
+    """Two of four classes share a code, so that rows with individual codes must change as well."""
     rng, y = np.random.default_rng(0), np.arange(40) % 4
     X, codes = rng.standard_normal((40, 5)), rng.choice([-1, 1], size=(4, 8))
     codes[1], codes[3] = codes[0], -codes[0]

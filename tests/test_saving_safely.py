@@ -1,4 +1,4 @@
-"""Saving: whole or not at all, whatever happens meanwhile."""
+"""Saving is atomic, whatever happens in the meantime."""
 
 import errno
 import os
@@ -27,7 +27,7 @@ def model(value=0, d=2000, n_bits=128):
 
 
 def value_of(path):
-    """The value of a model, every number of which must be of one saving."""
+    """The value of a model; all of its numbers must come from the same save."""
     projection = load(path).hash_function.projection
     assert (projection == projection[0, 0]).all()
     return projection[0, 0]
@@ -35,13 +35,13 @@ def value_of(path):
 
 @pytest.fixture
 def folder():
-    """A folder that everybody may look into, unlike those of pytest."""
+    """A world-readable folder, unlike those of pytest."""
     with tempfile.TemporaryDirectory() as name:
         os.chmod(name, 0o755)
         yield Path(name)
 
 
-# Saves models of value 1, 2, 3, ... one after another, and says so before the first.
+# Saves models of value 1, 2, 3, ... in sequence, and prints a line before the first.
 SAVING = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -55,7 +55,7 @@ while True:
 """
 
 
-def test_a_process_killed_at_any_moment_leaves_a_whole_file(folder):
+def test_a_process_killed_at_any_moment_leaves_a_complete_file(folder):
     seed = int.from_bytes(os.urandom(4), "little")
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -71,7 +71,7 @@ def test_a_process_killed_at_any_moment_leaves_a_whole_file(folder):
         assert process.returncode == -signal.SIGKILL
         if path.exists():
             value_of(path)
-        # What a killed process leaves has a name of its own.
+        # The temporary file of a killed process has a different name.
         left = [name for name in os.listdir(folder) if name != path.name]
         assert all(name.startswith(".bitclass-") and name.endswith(".tmp") for name in left)
     save(path, model(9))
@@ -93,7 +93,7 @@ def test_an_error_at_any_step_leaves_the_old_file_and_no_other(folder, monkeypat
         with atomic_write(path) as file:
             file.write(b"x" * 100_000)
             if step == "write" and os.path.exists("/dev/full"):
-                # What is still in the buffer meets a full disk, now and again on closing.
+                # The buffered data hit a full disk, now and again on closing.
                 file.write(b"y")
                 os.dup2(os.open("/dev/full", os.O_WRONLY), file.fileno())
             elif step in ("write", "interrupt"):
@@ -111,7 +111,7 @@ def test_an_error_at_any_step_leaves_the_old_file_and_no_other(folder, monkeypat
     assert os.listdir(folder) == [path.name]
 
 
-# Root may do anything, so that it must become somebody else first.
+# Root has all permissions, so it must change to another user first.
 PERMISSION = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
@@ -130,7 +130,7 @@ except OSError as error:
 
 
 @pytest.mark.parametrize("case", ["folder", "file"])
-def test_no_permission_is_told_and_nothing_is_lost(folder, case):
+def test_no_permission_is_reported_and_nothing_is_lost(folder, case):
     path = folder / "model.safetensors"
     save(path, model(1, d=10))
     os.chmod(path, 0o644 if case == "folder" else 0o444)
@@ -145,7 +145,7 @@ def test_no_permission_is_told_and_nothing_is_lost(folder, case):
     assert os.listdir(folder) == [path.name]
 
 
-def test_what_is_no_place_for_a_file_is_told_and_stays(folder):
+def test_invalid_paths_are_reported_and_unchanged(folder):
     with pytest.raises(FileNotFoundError) as caught:
         save(folder / "nowhere" / "model", model(d=2))
     assert caught.value.filename == str(folder / "nowhere" / "model")
@@ -161,14 +161,14 @@ def test_what_is_no_place_for_a_file_is_told_and_stays(folder):
 def test_a_link_stays_a_link(folder):
     (folder / "real").mkdir()
     os.symlink(folder / "real" / "model", folder / "link")
-    for value in (1, 2):  # the target is made, then replaced
+    for value in (1, 2):  # the target is created, then replaced
         save(folder / "link", model(value, d=2))
         assert (folder / "link").is_symlink()
         assert value_of(folder / "real" / "model") == value
     assert os.listdir(folder / "real") == ["model"]
 
 
-def test_permissions_are_those_of_the_old_file_or_of_any_new_one(folder):
+def test_permissions_are_those_of_the_old_file_or_the_default(folder):
     (folder / "other").touch()
     save(folder / "model", model(d=2))
     assert (folder / "model").stat().st_mode == (folder / "other").stat().st_mode

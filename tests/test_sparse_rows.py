@@ -1,4 +1,4 @@
-"""Wide rows: learned without ever being dense, in memory, in batches and by partial_fit."""
+"""Wide rows: learned without a dense copy, in memory, in batches and by partial_fit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ N_FEATURES = 20_000
 
 
 def problem(n=1500, n_classes=10, n_words=12, seed=0, n_features=N_FEATURES):
-    """Rows of words: each class prefers some, and most are noise."""
+    """Rows of words: each class prefers some of them, and most are noise."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, n_classes, n)
     own = np.random.default_rng(99).integers(0, n_features // 2, (n_classes, 15))
@@ -55,20 +55,20 @@ def fitted():
 
 @pytest.fixture
 def by_means(monkeypatch):
-    """Let few classes be learned as many are."""
+    """Make few classes be learned like many."""
     monkeypatch.setattr(wide, "_MAX_LEARNED_CLASSES", 5)
     monkeypatch.setattr(wide, "_CLASSES_PER_STEP", 8)
 
 
 @pytest.fixture(params=["weights", "means"])
 def either_way(request):
-    """Learn as few classes are learned, and as many are."""
+    """Learn with the methods for few and for many classes."""
     if request.param == "means":
         request.getfixturevalue("by_means")
     return request.param
 
 
-def test_wide_rows_are_learned_and_unseen_columns_cost_nothing(fitted):
+def test_wide_rows_are_learned_and_unseen_columns_use_no_memory(fitted):
     X, y = problem(seed=1)
     assert fitted.score(X, y) > 0.9
     hash_function = fitted.packed().hash_function
@@ -80,7 +80,7 @@ def test_wide_rows_are_learned_and_unseen_columns_cost_nothing(fitted):
     rows = X[:50].toarray()
     assert_array_equal(fitted.predict(rows), fitted.predict(X[:50]))
     assert_array_equal(fitted.encode(rows.astype(np.float64)), fitted.encode(X[:50]))
-    # Probabilities follow from rows held out.
+    # Probabilities are calibrated on held-out rows.
     found = fitted.predict_proba(X)
     np.testing.assert_allclose(found.sum(axis=1), 1.0)
     assert abs(found.max(axis=1).mean() - fitted.score(X, y)) < 0.1
@@ -95,13 +95,13 @@ def test_memory_stays_far_below_one_dense_copy(capsys):
     make(32).fit(X, y).predict(X)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    # Counts, sums and places of the columns are a few numbers each; a dense copy has 8 GB.
+    # A few numbers per column are kept; a dense copy would have 8 GB.
     assert peak < 150e6
 
 
 @pytest.mark.parametrize("precision", ["int8", "float32"])
 @pytest.mark.parametrize("projection", [None, "float32", "float16", "int8"])
-def test_a_file_predicts_as_the_model_did_and_is_what_its_format_says(
+def test_a_loaded_model_predicts_the_same_and_the_file_follows_the_format(
     tmp_path, fitted, precision, projection
 ):
     X, y = problem()
@@ -205,7 +205,7 @@ def test_weights_of_many_classes_are_their_mean_scores(by_means):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_gradient_by_means_is_that_of_the_loss(weighted, monkeypatch):
-    """By finite differences, in the loss where tanh stands for every sign."""
+    """By finite differences of the loss with tanh in place of every sign."""
     rng = np.random.default_rng(0)
     weight = rng.uniform(0.2, 3.0, 10) if weighted else np.ones(10)
     lengths, sharp = np.array([3, 1, 2, 4]), (np.float32(0.3), np.float32(0.4))
@@ -238,7 +238,7 @@ def test_the_gradient_by_means_is_that_of_the_loss(weighted, monkeypatch):
         assert gradient[at] == pytest.approx(slope, abs=1e-4)
 
 
-def test_entries_that_come_twice_are_added_up():
+def test_duplicate_entries_are_summed():
     X, y = problem(n=600)
     halves = np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr
     twice = scipy.sparse.csr_array(halves, shape=X.shape)
@@ -247,7 +247,7 @@ def test_entries_that_come_twice_are_added_up():
     assert twice.nnz == 2 * X.nnz, "a copy was changed"
 
 
-def test_later_batches_are_learned_and_bring_classes_and_columns():
+def test_later_batches_update_the_model_and_add_classes_and_columns():
     X, y = problem(n=1500)
     first = y != "class 9"
     classifier = make().partial_fit(X[:700][first[:700]], y[:700][first[:700]])
@@ -294,7 +294,7 @@ def test_a_batch_that_fails_changes_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize(("kind", "n"), [("weights", 600), ("means", 600), ("dense", 150)])
-def test_wrong_rows_of_hardly_any_weight_hardly_count(kind, n, request):
+def test_mislabelled_rows_of_negligible_weight_have_little_effect(kind, n, request):
     if kind == "means":
         request.getfixturevalue("by_means")
     form = scipy.sparse.csr_array.toarray if kind == "dense" else scipy.sparse.csr_array
@@ -302,7 +302,7 @@ def test_wrong_rows_of_hardly_any_weight_hardly_count(kind, n, request):
     X, y = problem(n=n, n_features=n_features)
     X_wrong, y_wrong = problem(n=3000, seed=2, n_features=n_features)
     y_wrong = np.unique(y)[np.random.default_rng(0).integers(0, 10, 3000)]
-    # As real ones would: they also have columns that no other row has, and larger values.
+    # Realistic ones: they also have columns that no other row has, and larger values.
     X_wrong.data *= 3.0
     X_all, y_all = scipy.sparse.vstack([X, X_wrong], "csr"), np.concatenate([y, y_wrong])
     order = np.random.default_rng(1).permutation(len(y_all))
@@ -313,15 +313,15 @@ def test_wrong_rows_of_hardly_any_weight_hardly_count(kind, n, request):
     assert found.score(form(test), labels) > alone.score(form(test), labels) - 0.03
     if kind != "dense":
         assert np.isin(found.packed().hash_function.columns, X.indices).all()
-    # Later batches of hardly any weight change hardly anything.
+    # Later batches of negligible weight have hardly any effect.
     before = found.predict(form(test))
     found.partial_fit(form(X_wrong), y_wrong, sample_weight=np.full(3000, 1e-6))
     assert np.mean(found.predict(form(test)) == before) > 0.97
 
 
-def test_a_row_of_weight_20_is_about_a_row_repeated_20_times(either_way):
+def test_a_row_of_weight_20_is_similar_to_a_row_repeated_20_times(either_way):
     X, y = problem(n=1000)
-    # Every second row has a wrong label, always the same for a class: weights tell which are right.
+    # Every second row has a wrong label, the same for each class; weights show which are correct.
     classes, own = np.unique(y, return_inverse=True)
     is_right = np.arange(1000) % 2 == 0
     y = np.where(is_right, y, classes[(own + 1) % 10])
@@ -344,16 +344,16 @@ def test_text_and_numbers_are_not_mixed_in_labels_of_wide_rows():
         make().fit_batches(lambda start: iter([(X, names), (X, numbers)]))
 
 
-def test_what_cannot_be_done_with_wide_rows_says_so(fitted, tmp_path):
+def test_operations_unsupported_for_wide_rows_raise_clear_errors(fitted, tmp_path):
     path = tmp_path / "model.safetensors"
     fitted.save(path)
     X, y = problem(n=50)
     for again in (BinaryCodeClassifier.load(path), pickle.loads(pickle.dumps(fitted))):
-        with pytest.raises(ValueError, match="text and other wide rows .* keep the estimator in"):
+        with pytest.raises(ValueError, match="text or other wide rows .* keep the estimator in"):
             again.partial_fit(X, y)
     with pytest.raises(TypeError, match="wide rows are learned without sums"):
         save_statistics(tmp_path / "sums", fitted.statistics_)
-    with pytest.raises(ValueError, match="groups must be None for rows of 20,000 features"):
+    with pytest.raises(ValueError, match="groups must be None for rows with 20,000 features"):
         make().fit(X, y, groups=np.arange(50) % 5)
     with pytest.raises(ValueError, match="n_bits=32"):
         make().partial_fit(X, y).set_params(n_bits=32).partial_fit(X, y)

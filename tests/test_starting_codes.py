@@ -32,12 +32,12 @@ def codes(statistics):
 
 
 def mostly_equal(a, b):
-    # A mean within rounding of the border may fall to the other side.
+    # A mean within rounding error of a threshold may change sign.
     return np.mean(a == b) > 0.99
 
 
 def test_codes_of_means_are_signs_of_projections_of_uncorrelated_means():
-    """By the definition, with the rows themselves in the place of sums."""
+    """By the definition, from the rows themselves instead of sums."""
     X, y, weights = problem()
     statistics = summed([(X, y, weights)])
     times = weights.astype(int)
@@ -55,16 +55,16 @@ def test_codes_of_means_are_signs_of_projections_of_uncorrelated_means():
 
 
 @given(st.integers(0, 1000), st.floats(-2, 2), st.floats(-30, 30))
-def test_units_and_zero_of_the_features_do_not_matter(seed, log_unit, shift):
+def test_scaling_and_shifting_features_has_no_effect(seed, log_unit, shift):
     X, y, weights = problem(seed)
     unit = 10.0 ** (log_unit * np.linspace(-1, 1, 6))
     plain = codes(summed([(X, y, weights)]))
     assert mostly_equal(plain, codes(summed([(X * unit + shift * unit, y, weights)])))
-    # Nor does what the sums are counted from.
+    # Nor does the origin of the sums.
     assert mostly_equal(plain, codes(summed([(X, y, weights)], shift=3.0, scale=0.2)))
 
 
-def test_classes_without_rows_and_features_without_meaning_do_no_harm():
+def test_classes_without_rows_and_constant_features_do_no_harm():
     X, y, weights = problem()
     plain, more = summed([(X, y, weights)]), summed([(X, y, weights)])
     more.add(X[:0], y[:0], classes=np.array([-1, 3, 100]))
@@ -73,10 +73,10 @@ def test_classes_without_rows_and_features_without_meaning_do_no_harm():
     assert set(np.unique(codes(summed([(X, y, weights)], d=8)))) == {-1, 1}
 
 
-def test_sums_that_no_rows_can_have_are_told():
+def test_sums_that_no_rows_can_have_raise_an_error():
     statistics = summed([problem()])
     statistics.gram[0, 1] = statistics.gram[1, 0] = 1e6
-    with pytest.raises(ValueError, match="no rows can have: .* covariances are not positive"):
+    with pytest.raises(ValueError, match="not those of any rows: .* covariance is not positive"):
         codes(statistics)
 
 
@@ -91,7 +91,7 @@ def random_codes(labels, n_bits=64, seed=7):
     return statistics.starting.class_codes(statistics.sums())
 
 
-def test_random_codes_depend_on_seed_and_label_alone():
+def test_random_codes_depend_only_on_seed_and_label():
     few = random_codes([3, 9], n_bits=20)
     np.testing.assert_array_equal(few, random_codes([1, 3, 5, 9], n_bits=20)[[1, 3]])
     assert not np.array_equal(few, random_codes([3, 9], n_bits=20, seed=8))
@@ -112,7 +112,7 @@ def test_random_codes_are_balanced_and_far_apart():
 
 
 # -------------------------------------------------------------------------------------------------
-# Codes of rows
+# Codes per row
 # -------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""The one-pass sums: any split and merge give the same; a batch counts whole or not at all."""
+"""One-pass sums: any split and merge give the same sums; batches are added whole or not at all."""
 
 import os
 import pickle
@@ -51,7 +51,7 @@ def assert_same_sums(a, b, rtol=1e-5, atol=1e-3):
         np.testing.assert_array_equal(one, other)
 
 
-def test_sums_are_what_their_names_say():
+def test_sums_equal_their_definitions():
     rng, X, labels, weights = problem()
     starting = projection(rng, 5, 9)
     found = summed(starting, (X, labels, weights), shift=9.0, scale=2.0)
@@ -100,7 +100,7 @@ def test_merging_two_halves_with_different_shifts_gives_the_whole(seed, cut):
     assert_same_sums(summed(starting, (X, labels, weights)), merged)
 
 
-def test_merging_what_does_not_fit_is_refused():
+def test_merging_incompatible_statistics_raises():
     rng = np.random.default_rng(0)
 
     def empty(starting, d=5, keep_codes=False):
@@ -108,9 +108,9 @@ def test_merging_what_does_not_fit_is_refused():
 
     starting = projection(rng, 5, 8)
     for one, other, message in [
-        (starting, empty(projection(rng, 4, 8), d=4), "4 features cannot be merged .* of 5"),
+        (starting, empty(projection(rng, 4, 8), d=4), "4 features cannot be merged .* with 5"),
         (starting, empty(projection(rng, 5, 8)), "different starting codes"),
-        (starting, empty(starting, keep_codes=True), "hinge loss and of another"),
+        (starting, empty(starting, keep_codes=True), "hinge loss and for another"),
         (RandomCodes(8, 0), empty(RandomCodes(8, 1)), "different starting codes"),
         (MeanCodes(8, 0), empty(MeanCodes(9, 0)), "different starting codes"),
     ]:
@@ -118,7 +118,7 @@ def test_merging_what_does_not_fit_is_refused():
             empty(one).merge(other)
 
 
-def test_an_empty_part_merges_into_one_of_any_labels():
+def test_empty_statistics_merge_with_any_labels():
     rng, X, labels, _ = problem()
     names, starting = np.array(list("abcd")), projection(rng, 5, 8)
     full = summed(starting, (X, names[labels]))
@@ -155,14 +155,14 @@ def state(found):
 
 
 @pytest.mark.parametrize("function", ["class_sums", "put"])
-def test_an_error_anywhere_in_a_batch_leaves_the_sums_as_they_were(monkeypatch, function):
-    """While its second block is summed, or in the last step, which is undone."""
+def test_an_error_anywhere_in_a_batch_leaves_the_sums_unchanged(monkeypatch, function):
+    """While the second block is summed, or in the last step, which is rolled back."""
     rng, X, labels, weights = problem(n=20_000)
     starting = projection(rng, 5, 12)
     first = (X[:5000], labels[:5000], weights[:5000])
     found = summed(starting, first)
     before = state(found)
-    # With a new class; the last step changes sums in place where there is none.
+    # With a new class; without one, the last step changes sums in place.
     batch = X[5000:], labels[5000:] + (function != "put"), weights[5000:]
     original, calls = getattr(statistics, function), []
 
@@ -180,7 +180,7 @@ def test_an_error_anywhere_in_a_batch_leaves_the_sums_as_they_were(monkeypatch, 
     assert_same_sums(found, summed(starting, first, batch), rtol=0, atol=0)
 
 
-def test_a_real_interrupt_at_any_moment_leaves_a_batch_whole_or_out():
+def test_an_interrupt_at_any_moment_adds_a_whole_batch_or_nothing():
     rng, X, labels, weights = problem(n=4000, d=40)
     starting = projection(rng, 40, 64)
     one, found = (summed(starting, (X, labels, weights)) for _ in range(2))
@@ -211,12 +211,12 @@ def test_a_real_interrupt_at_any_moment_leaves_a_batch_whole_or_out():
 
 
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")
-def test_sums_that_leave_the_range_of_float64_are_refused():
+def test_sums_that_overflow_float64_raise():
     rng, X, labels, _ = problem(n=60)
     found, other = (summed(starting, (X, labels)) for starting in [projection(rng, 5, 12)] * 2)
     found.gram[0, 0] = other.gram[0, 0] = 1.7e308
     before = state(found)
-    with pytest.raises(ValueError, match="sums past the range of float64; .* not added"):
+    with pytest.raises(ValueError, match="sums that overflow float64; .* not added"):
         found.merge(other)
     assert state(found) == before
 
@@ -229,7 +229,7 @@ def test_sums_that_leave_the_range_of_float64_are_refused():
     ],
 )
 def test_labels_join_unless_a_common_type_would_merge_some(known, new):
-    with pytest.raises(ValueError, match="cannot be joined"):
+    with pytest.raises(ValueError, match="cannot be mixed"):
         statistics.joined_labels(known, new)
     assert statistics.joined_labels(np.array([1, 3]), np.array([2.5, 1.0])).tolist() == [1, 2.5, 3]
 
@@ -241,14 +241,14 @@ def test_labels_join_unless_a_common_type_would_merge_some(known, new):
 
 def test_standardisation_is_weighted_and_leaves_constant_features_alone():
     X = np.array([[0.0, 5.0, 0.0], [2.0, 5.0, 1e-44], [9.0, 5.0, 0.0]], dtype=np.float32)
-    assert X[1, 2] > 0  # but for underflow it would be 0
+    assert X[1, 2] > 0  # it would be 0 if it had not underflowed to a subnormal number
     centre, scale = standardisation(X, np.array([1.0, 1.0, 0.0]))
     np.testing.assert_allclose(centre, [1.0, 5.0, 0.0], atol=1e-40)
     np.testing.assert_allclose(scale, [1.0, 1.0, 1.0])
 
 
 # -------------------------------------------------------------------------------------------------
-# Forgetting classes
+# Removing classes
 # -------------------------------------------------------------------------------------------------
 
 
@@ -275,14 +275,14 @@ def sums_of(X, y, weights=None, keep_codes=True):
 @pytest.mark.parametrize("keep_codes", [False, True])
 @pytest.mark.parametrize("gone", [[0], [20], [40, 0, 20]])
 @pytest.mark.parametrize("copies", [0, 1])
-def test_what_is_left_is_as_if_the_class_was_never_there(keep_codes, gone, copies):
+def test_removing_a_class_gives_the_sums_without_it(keep_codes, gone, copies):
     X, y = alike(copies)
     found = sums_of(X, y, keep_codes=keep_codes)
     found.remove_classes(np.array(gone))
     stays = ~np.isin(y, gone)
     expected = sums_of(X[stays], y[stays], keep_codes=keep_codes)
     assert_same_sums(found, expected, rtol=1e-9, atol=1e-8)
-    found.add(X[~stays], y[~stays])  # they may come back
+    found.add(X[~stays], y[~stays])  # they may be added again
     np.testing.assert_allclose(found.gram, sums_of(X, y).gram, rtol=1e-9, atol=1e-8)
 
 
@@ -300,7 +300,7 @@ def test_the_gram_matrix_stays_symmetric_and_positive():
         assert np.trace(found.gram) < total
 
 
-def test_classes_that_are_not_there_leave_the_sums_alone():
+def test_unknown_and_empty_classes_leave_the_sums_unchanged():
     X, y = alike()
     found = sums_of(X, y)
     before = state(found)

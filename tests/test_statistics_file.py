@@ -1,4 +1,4 @@
-"""Statistics files: training that goes on from one ends as if it had never stopped."""
+"""Statistics files: training continues from one as if it had never stopped."""
 
 import os
 from pathlib import Path
@@ -29,7 +29,7 @@ def starting(kind, rng):
 def batches(rng, classes, n=4, weighted=True):
     centres = 4 * rng.standard_normal((len(classes), D)).astype(np.float32)
     for at in range(n):
-        # Later batches bring classes that earlier ones did not have.
+        # Later batches contain new classes.
         y = rng.integers(0, min(len(classes), 3 + at), 50)
         X = rng.standard_normal((50, D)).astype(np.float32) + centres[y]
         yield X, classes[y], rng.uniform(0.5, 2, 50) if weighted else None
@@ -65,14 +65,14 @@ CLASSES = {
         ("projection", "integers", False),
     ],
 )
-def test_training_goes_on_bit_for_bit(tmp_path, loss, kind, labels, weighted):
+def test_training_continues_bit_for_bit(tmp_path, loss, kind, labels, weighted):
     classes = CLASSES[labels]
     rng = np.random.default_rng(0)
     parts = list(batches(rng, classes, weighted=weighted))
     codes, shift = starting(kind, rng), rng.standard_normal(D)
     whole = Statistics(codes, shift, np.full(D, 1.5), keep_codes=loss == "exponential")
     interrupted = Statistics(codes, shift, np.full(D, 1.5), keep_codes=loss == "exponential")
-    # Saved without any row, then over the file that is there already.
+    # Saved without any row, then over the existing file.
     for at, rows in enumerate([None, *parts]):
         if rows is not None:
             whole.add(*rows)
@@ -87,21 +87,21 @@ def test_training_goes_on_bit_for_bit(tmp_path, loss, kind, labels, weighted):
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "interrupted").read_bytes()
 
 
-def test_what_rows_to_come_could_not_continue_from_is_not_saved(tmp_path):
+def test_statistics_that_cannot_be_continued_are_not_saved(tmp_path):
     given = Statistics(GivenCodes(np.ones((4, R))), np.zeros(D), np.ones(D), keep_codes=True)
     with pytest.raises(ValueError, match="codes given as an array cannot be saved"):
         save_statistics(tmp_path / "statistics", given)
-    # Random codes are drawn from what Python writes of a label.
+    # Random codes depend on the repr of a label.
     random = Statistics(RandomCodes(R, 0), np.zeros(D), np.ones(D), keep_codes=False)
     labels = np.array([np.str_("a"), np.str_("b")], dtype=object)
     random.add(np.zeros((0, D)), labels[:0], classes=labels)
-    with pytest.raises(ValueError, match="NumPy scalars inside an array of objects"):
+    with pytest.raises(ValueError, match="NumPy scalars inside an object array"):
         save_statistics(tmp_path / "statistics", random)
     assert os.listdir(tmp_path) == []
 
 
-def test_statistics_that_could_not_be_read_back_are_not_saved(tmp_path):
-    """A file that is there stays as it is."""
+def test_statistics_that_could_not_be_loaded_are_not_saved(tmp_path):
+    """An existing file is left unchanged."""
     for name, value in (("gram", np.inf), ("feature_sums", np.nan), ("class_weights", -1.0)):
         statistics = Statistics(starting("means", None), np.zeros(D), np.ones(D))
         for batch in batches(np.random.default_rng(0), CLASSES["text"]):
@@ -183,19 +183,19 @@ def refused(tmp_path, content, message):
         ("projection", {"keep_codes": False}, "unknown tensor 'row_"),
     ],
 )
-def test_a_header_that_is_not_as_it_must_be_is_refused(tmp_path, kind, changes, message):
+def test_an_invalid_header_is_rejected(tmp_path, kind, changes, message):
     refused(tmp_path, with_header(golden(kind), **changes), message)
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "dtype", "values", "message"),
     [
-        ("projection", "gram", "<f8", [np.nan], "'gram' must hold finite numbers"),
+        ("projection", "gram", "<f8", [np.nan], "'gram' must contain finite numbers"),
         ("projection", "starting_mapping", "<f8", [np.nan], "finite"),
-        ("projection", "class_weights", "<f8", [-1.0], "'class_weights' must hold no negative"),
-        ("projection", "row_labels", "<i4", [-1], "'row_labels' must hold no negative"),
+        ("projection", "class_weights", "<f8", [-1.0], "'class_weights' must contain no negative"),
+        ("projection", "row_labels", "<i4", [-1], "'row_labels' must contain no negative"),
         ("projection", "row_labels", "<i4", [4], "'row_labels' must hold 0 to 3"),
-        ("projection", "row_codes", "u1", [0, 0x80], "bits past the last"),
+        ("projection", "row_codes", "u1", [0, 0x80], "unused bits after"),
         ("random", "classes", "<i8", [7], "ascending"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Draw docs/figures/choosing.png: accuracy over the size of the model and over prediction time.
+"""Draw docs/figures/choosing.png: accuracy against model size and prediction time.
 
 Accuracies are read from benchmarks/results/accuracy.csv. Times are measured here, on one thread,
 with models of the same shape, because they do not depend on the data. Run it again with
@@ -24,20 +24,20 @@ from bitclass.model import PackedModel
 
 FIGURES = Path(__file__).parent
 ACCURACIES = FIGURES.parents[1] / "benchmarks" / "results" / "accuracy.csv"
-#: Title, classes and features of the datasets that are shown.
+#: Title, number of classes and number of features of each dataset.
 DATASETS = {
     "clinc150_minilm384": ("CLINC-150: 150 classes, 384 features", 150, 384),
     "tinyimagenet100_cnn1280": ("Tiny-ImageNet-100: 100 classes, 1,280 features", 100, 1280),
     "omniglot1623_cnn1280": ("Omniglot: 1,623 classes, 1,280 features", 1623, 1280),
 }
-#: Columns of the accuracy.
+#: Columns of the accuracies.
 RULES = {"accuracy": "rescored", "nearest": "nearest class"}
 
 Key = tuple[str, str, int]
 
 
 def mean_accuracies() -> tuple[dict[Key, float], dict[Key, int]]:
-    """Accuracy in %, mean over the seeds, and longest short list, by dataset, rule and bits."""
+    """Mean accuracy in % and longest short list over seeds, by dataset, rule and number of bits."""
     values, rescored = defaultdict(list), {}
     with ACCURACIES.open() as file:
         for row in csv.DictReader(file):
@@ -52,7 +52,7 @@ def mean_accuracies() -> tuple[dict[Key, float], dict[Key, int]]:
 
 
 def random_model(n_classes: int, n_features: int, n_bits: int) -> PackedModel:
-    """A model of this shape; prediction takes the same time for any numbers in it."""
+    """Create a random model of the given shape; its values do not affect prediction time."""
     rng = np.random.default_rng(0)
     projection = rng.standard_normal((n_features, n_bits)).astype(np.float32)
     function = HashFunction(projection, np.zeros(n_bits), precision="int8")
@@ -61,7 +61,7 @@ def random_model(n_classes: int, n_features: int, n_bits: int) -> PackedModel:
 
 
 def microseconds(models: dict[Key, PackedModel]) -> dict[Key, float]:
-    """Least time per row of each model, all of them in turn."""
+    """Minimum time per row of each model, alternating between models."""
     rng = np.random.default_rng(1)
     taken = defaultdict(list)
     for _ in range(40):
@@ -75,7 +75,7 @@ def microseconds(models: dict[Key, PackedModel]) -> dict[Key, float]:
 
 
 def main() -> None:
-    """Measure and draw."""
+    """Measure times and draw the figure."""
     bitclass.set_num_threads(1)
     accuracies, rescored = mean_accuracies()
     models = {}

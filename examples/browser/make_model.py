@@ -1,4 +1,4 @@
-"""Train on the digits of scikit-learn, and write the ONNX model and rows that the page reads."""
+"""Train on scikit-learn's digits, and write the ONNX model and rows for the page."""
 
 import json
 from pathlib import Path

@@ -3,11 +3,11 @@ Codes and class weights of handwritten digits
 =============================================
 
 A first look at what the classifier learns: every image gets a binary code, every class a binary
-weight vector of the same length, and the predicted class is the nearest one by Hamming distance.
+weight vector of the same length, and the class at the smallest Hamming distance is predicted.
 """
 
 # %%
-# A :class:`~bitclass.BinaryCodeClassifier` is used like any other classifier of scikit-learn.
+# A :class:`~bitclass.BinaryCodeClassifier` is used like any other scikit-learn classifier.
 import matplotlib.pyplot as plt
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -22,8 +22,8 @@ classifier = BinaryCodeClassifier(n_bits=64, random_state=0).fit(X, y)
 print(f"accuracy on {len(y_test)} test images: {classifier.score(X_test, y_test):.3f}")
 
 # %%
-# Codes are packed: 64 bits are 8 bytes. Here they are unpacked: one column per bit, one line per
-# image. Images of one class share most of their bits.
+# Codes are packed: 64 bits take 8 bytes. Here they are unpacked, with one column per bit and one
+# row per image. Images of the same class share most of their bits.
 codes = unpack(classifier.encode(X_test), classifier.n_bits)
 figure, panels = plt.subplots(5, 1, figsize=(7, 5), sharex=True, layout="constrained")
 for digit, panel in enumerate(panels):
@@ -47,5 +47,5 @@ for row, panel in enumerate(panels):
 plt.show()
 
 # %%
-# The model is small: a projection in 8-bit integers, and 8 bytes per class.
+# The model is small: a projection of 8-bit integers, and 8 bytes per class.
 print(classifier.packed())

@@ -2,15 +2,15 @@
 Hundreds of classes: characters of three alphabets
 ==================================================
 
-Reading more than 300 letters in a typeface that was never seen in training. Accented letters differ
-by a few pixels, so the two settings that matter with many classes show: the number of bits, and
-rescoring, which ranks the nearest classes by real-valued scores.
+Recognition of more than 300 letters in a typeface that is not used in training. Accented letters
+differ by only a few pixels, which shows the effect of the two settings that matter with many
+classes: the number of bits, and rescoring, which ranks the nearest classes by real-valued scores.
 """
 
 # %%
-# The images are rendered from typefaces that come with matplotlib, at varying sizes and places, by
+# The images are rendered from typefaces bundled with matplotlib, in varying sizes and positions, by
 # ``typefaces.py``, which is next to this script in ``examples/gallery``. Letters that look the
-# same in two alphabets are one class.
+# same in two alphabets form one class.
 import matplotlib.pyplot as plt
 import numpy as np
 from typefaces import TRAINING_FACES, UNSEEN_FACE, characters, render
@@ -24,8 +24,8 @@ X_test, y_test = render(letters, UNSEEN_FACE, 1, seed=99), np.array(letters)
 print(f"{len(letters)} classes, {len(X)} training images, {len(X_test)} test images")
 
 # %%
-# ``top_classes`` orders the short list by score. The smallest distance in it is that of the nearest
-# class, which ``rescore=False`` would predict, as the paper does.
+# ``top_classes`` orders the short list by score. The class at the smallest distance is what
+# ``rescore=False``, the paper's rule, would predict.
 n_bits = [32, 64, 128]
 accuracies: dict[str, list[float]] = {"rescored short list": [], "nearest class": []}
 for r in n_bits:
@@ -46,17 +46,17 @@ panel.grid(alpha=0.3)
 plt.show()
 
 # %%
-# What is confused looks alike:
+# Confused letters look alike:
 wrong = np.flatnonzero(labels[:, 0] != y_test)
 some = wrong[:: len(wrong) // 6][:6]
 figure, panels = plt.subplots(1, 6, figsize=(8, 1.8), layout="constrained")
 for row, panel in zip(some, panels, strict=True):
     panel.imshow(X_test[row].reshape(16, 16), cmap="gray_r")
-    panel.set_title(f"{y_test[row]} read as {labels[row, 0]}", fontsize=10)
+    panel.set_title(f"{y_test[row]} as {labels[row, 0]}", fontsize=10)
     panel.axis("off")
 plt.show()
 
 # %%
-# The true class is among the five best of most rows.
+# For most rows, the true class is among the best five.
 for k in (1, 5):
     print(f"top {k}: {np.mean((labels[:, :k] == y_test[:, None]).any(axis=1)):.3f}")

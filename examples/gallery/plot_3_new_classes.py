@@ -1,9 +1,9 @@
 """
-New classes and new rows, without the earlier rows
-==================================================
+Adding classes and rows without the original rows
+=================================================
 
-The classifier keeps sums over the rows that it has learned from, not the rows. ``partial_fit`` adds
-to them: more rows of known classes, or classes that did not exist before.
+The classifier keeps sums over its training rows, not the rows themselves. ``partial_fit`` adds to
+these sums: more rows of known classes, or new classes.
 """
 
 # %%
@@ -27,7 +27,7 @@ for digit in (7, 8, 9):
     history.append((f"and {digit}", classifier.score(X_test[seen], y_test[seen])))
 
 # %%
-# For comparison, a classifier that learned all ten digits at once:
+# For comparison, a classifier trained on all ten digits at once:
 together = BinaryCodeClassifier(n_bits=128, random_state=0).fit(X, y)
 history.append(("all at once", together.score(X_test, y_test)))
 

@@ -1,10 +1,10 @@
 """
-The method as published, and its losses
-=======================================
+The published method and its losses
+===================================
 
-:meth:`BinaryCodeClassifier.paper <bitclass.BinaryCodeClassifier.paper>` is the published method and
-nothing else: codes and weights are learned in turn, one bit at a time, and a linear regression of
-the codes gives the hash function. Any monotone function of the margin can be the loss.
+:meth:`BinaryCodeClassifier.paper <bitclass.BinaryCodeClassifier.paper>` is the method as published:
+codes and weights are learned alternately, one bit at a time, and a linear regression of the codes
+gives the hash function. Any monotone function of the margin can be the loss.
 """
 
 # %%
@@ -39,10 +39,10 @@ plt.show()
 
 
 # %%
-# A loss of your own: one monotone function of the margins, here a ramp. The losses differ where
-# they start from a code per row; ``scale`` multiplies the margins.
+# A custom loss is a monotone function of the margins, here a ramp. The losses differ if training
+# starts from one code per row; ``scale`` multiplies the margins.
 def ramp(margins: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Grows linearly from 0 at margin -16 to 1 at margin 0, and stays there."""
+    """Increase linearly from 0 at margin -16 to 1 at margin 0, and stay constant."""
     return np.clip(1 + margins / 16, 0, 1)
 
 
@@ -54,6 +54,6 @@ for loss in ("hinge", "exponential", "logistic", "squared_hinge", "crammer_singe
     print(f"{name:15} {paper.score(X_test, y_test):.3f}")
 
 # %%
-# The default settings go further: discriminant codes, refinement and rescoring.
+# The default settings add discriminant codes, refinement and rescoring.
 default = BinaryCodeClassifier(64, random_state=0).fit(X, y)
 print(f"{'default':15} {default.score(X_test, y_test):.3f}")

@@ -1,4 +1,4 @@
-"""Images of characters, rendered from the DejaVu typefaces that come with matplotlib."""
+"""Images of characters, rendered from the DejaVu typefaces bundled with matplotlib."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 FOLDER = Path(get_data_path()) / "fonts" / "ttf"
-#: Faces to learn from, and one that is read without having been seen.
+#: Training typefaces, and an unseen one for testing.
 TRAINING_FACES = [
     "DejaVuSans",
     "DejaVuSans-Bold",
@@ -21,7 +21,7 @@ UNSEEN_FACE = "DejaVuSerif-Italic"
 
 
 def characters() -> list[str]:
-    """Letters of the Latin, Greek and Cyrillic alphabets, one of each group that look the same."""
+    """Latin, Greek and Cyrillic letters, without those that look like an earlier one."""
     blocks = [(0x41, 0x180), (0x391, 0x3CA), (0x400, 0x460)]
     letters = [chr(code) for first, last in blocks for code in range(first, last)]
     letters = [letter for letter in letters if letter.isalpha()]
@@ -34,7 +34,7 @@ def characters() -> list[str]:
 
 
 def draw(letter: str, face: str, size: int, place: tuple[float, float]) -> NDArray[np.float32]:
-    """An image of 16 x 16 pixels, 1 where there is ink."""
+    """Draw a letter in 16 x 16 pixels; 1 is ink."""
     font = ImageFont.truetype(str(FOLDER / f"{face}.ttf"), size)
     image = Image.new("L", (40, 40))
     ImageDraw.Draw(image).text(place, letter, fill=255, font=font, anchor="ms")
@@ -43,7 +43,7 @@ def draw(letter: str, face: str, size: int, place: tuple[float, float]) -> NDArr
 
 
 def render(letters: list[str], face: str, n_copies: int, seed: int) -> NDArray[np.float32]:
-    """Images of all letters, each copy at another size and place; (n_copies * n, 256)."""
+    """Draw copies of all letters in varying sizes and positions; shape (n_copies * n, 256)."""
     rng = np.random.default_rng(seed)
     rows = []
     for letter in letters * n_copies:

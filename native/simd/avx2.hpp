@@ -81,7 +81,7 @@ struct Tile {
 
     static void quantise(const Floats* scaled, Row* quantised) {
         const __m256i low = _mm256_cvtps_epi32((__m256)scaled[0]), high = _mm256_cvtps_epi32((__m256)scaled[1]);
-        // Packing works within 128-bit lanes; the permutation puts the quarters back in order.
+        // Packing works within 128-bit lanes; the permutation restores the order of the quarters.
         const __m256i mixed = _mm256_packs_epi32(low, high);
         _mm256_store_si256(reinterpret_cast<__m256i*>(quantised), _mm256_permute4x64_epi64(mixed, 0xd8));
     }

@@ -50,7 +50,7 @@ struct Isa : IsaDefaults<Isa> {
         return _pdep_u64(n < 64 ? (std::uint64_t{1} << n) - 1 : ~std::uint64_t{0}, mask);
     }
 
-    // Adds the activations of 64 bits, those of a bit that is not set with the other sign.
+    // Adds the activations of 64 bits, negated where the bit is not set.
     static __m512i add_products(__m512i sum, std::uint64_t bits, const std::int8_t* activations) {
         const __m512i values = _mm512_loadu_si512(activations);
         const __m512i negated = _mm512_sub_epi8(_mm512_setzero_si512(), values);
@@ -61,7 +61,7 @@ struct Isa : IsaDefaults<Isa> {
         for (std::size_t w = 0; w < length; ++w) sum = add_products(sum, row[w], activations + 64 * w);
         return _mm512_reduce_add_epi32(sum);
     }
-    // Sums of four registers at a time, of the lanes with the same place in a quarter.
+    // Sums over the lanes of each quarter, for four registers.
     static __m512i sums_in_quarters(const __m512i* values) {
         const __m512i low =
             _mm512_add_epi32(_mm512_unpacklo_epi32(values[0], values[1]), _mm512_unpackhi_epi32(values[0], values[1]));
@@ -72,7 +72,7 @@ struct Isa : IsaDefaults<Isa> {
     static __m512i sum_of_neighbours(__m512i a, __m512i b) {
         return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
     }
-    // kLength = 0 stands for any length.
+    // kLength = 0 means any length.
     template <std::size_t kLength>
     static void products_of(const std::uint64_t* rows, std::size_t length, const std::uint32_t* classes,
                             const std::int8_t* activations, std::int32_t* products) {
@@ -138,7 +138,7 @@ struct Tile {
     static void quantise(const Floats* scaled, Row* quantised) {
         __m512i of[4];
         for (int part = 0; part < 4; ++part) of[part] = _mm512_cvtps_epi32((__m512)scaled[part]);
-        // Packing works within 128-bit lanes; the permutation puts the quarters back in order.
+        // Packing works within 128-bit lanes; the permutation restores the order of the quarters.
         const __m512i mixed = _mm512_packs_epi16(_mm512_packs_epi32(of[0], of[1]), _mm512_packs_epi32(of[2], of[3]));
         const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
         const __m512i offset = _mm512_set1_epi8(static_cast<char>(kRowOffset));

@@ -1,22 +1,22 @@
-// Features to codes: signs of scores, and the product with eight-bit integers.
+// Features to codes: signs of scores, and products of eight-bit integers.
 //
-// Rows are quantised a few at a time into a room that stays in the cache, then multiplied with the panels of the
-// projection, a tile of rows and columns at a time whose sums stay in registers over all features.
+// A few rows at a time are quantised into scratch memory that stays in the cache, then multiplied by the panels of the
+// projection, in tiles of rows and columns whose sums stay in registers over all features.
 //
-// A level's `Tile` offers
+// The `Tile` of a level provides
 //   Row, Weight         element types of quantised rows and of the panels
-//   kRowOffset          what is added to quantised values to make them fit Row
+//   kRowOffset          offset added to quantised values so that they fit Row
 //   kRows               rows of a tile
 //   kColumns            columns of a panel, a multiple of 8; the last panel may have fewer,
 //   kMinColumns         in steps of this, also a multiple of 8
 //   kStep               features quantised together; rows are padded to a multiple of it
-//   kTogether           features whose products `add_products` adds up, for the columns of a register; 0 where
-//                       `multiply` goes column by column
-//   quantise            kStep scaled entries to the nearest integers, ties to even
-//   sign_bits           which of 8 sums reach their threshold
+//   kTogether           features whose products `add_products` adds up, for the columns of a register; 0 if
+//                       `multiply` works column by column
+//   quantise            rounds kStep scaled entries to the nearest integers, ties to even
+//   sign_bits           mask of the sums, of 8, that reach their threshold
 
-// -- The real-valued code of a row: tanh(steepness * (P'x + t)) per bit, as integers from -127 to 127. Every operation is
-// one that IEEE 754 defines, in a given order, so all levels agree to the last bit.
+// -- The real-valued code of a row: tanh(steepness * (P'x + t)) per bit, as integers from -127 to 127. Every operation
+// is defined by IEEE 754 and performed in a fixed order, so all levels agree to the last bit.
 
 constexpr std::size_t kActivationsPerStep = 64;
 
@@ -25,12 +25,12 @@ inline float clamped(float x) {
     return x > -4.0f ? x : -4.0f;
 }
 
-// 127 times a rational approximation of tanh, within 0.3, for x from -4 to 4; at 4 it has just passed 127.
+// 127 times a rational approximation of tanh, within 0.3, for x from -4 to 4; at 4 it just exceeds 127.
 inline std::int8_t activation(float x) {
     const float square = x * x;
     const float numerator = x * ((127.0f * square + 13335.0f) * square + 120015.0f);
     const float denominator = (15.0f * square + 420.0f) * square + 945.0f;
-    // Floats of this size are integers: adding it rounds to the nearest, ties to even, and leaves the
+    // Floats of this magnitude are integers: adding it rounds to the nearest, ties to even, and leaves the
     // integer in the low bits.
     const float rounded = numerator / denominator + 0x1.8p23f;
     std::int32_t bits;
@@ -38,12 +38,12 @@ inline std::int8_t activation(float x) {
     return static_cast<std::int8_t>(bits);
 }
 
-// From the integer sums of a row whose entries were multiplied by a factor. Not inlined: its constants would
-// take the registers of the product that comes before.
+// Activations from the integer sums of a row whose entries were multiplied by a factor. Not inlined: its constants
+// would occupy registers of the preceding product.
 __attribute__((noinline)) void activate_sums(const std::int32_t* __restrict__ sums, std::size_t n,
                                              const float* __restrict__ steps, const float* __restrict__ intercept,
                                              float inverse_factor, std::int8_t* __restrict__ activations) {
-    // Clamped in a loop of its own: compilers that know the value at a limit make branches of it.
+    // Clamped in a separate loop: otherwise compilers evaluate the limits ahead and branch on them.
     float values[kActivationsPerStep];
     for (std::size_t start = 0; start < n; start += kActivationsPerStep) {
         const std::size_t count = n - start < kActivationsPerStep ? n - start : kActivationsPerStep;
@@ -55,7 +55,7 @@ __attribute__((noinline)) void activate_sums(const std::int32_t* __restrict__ su
     }
 }
 
-// From the scores of n rows, whose activations are `stride` bytes apart.
+// Activations from the scores of n rows, written `stride` bytes apart.
 template <class Float>
 void activate(const Float* __restrict__ scores, std::size_t n, std::size_t n_bits, const Float* __restrict__ intercept,
               float steepness, std::int8_t* __restrict__ activations, std::size_t stride) {
@@ -70,7 +70,7 @@ void activate(const Float* __restrict__ scores, std::size_t n, std::size_t n_bit
 
 // -- Packing of scores
 
-// Whether all scores, intercepts added, are finite numbers.
+// Whether all scores plus intercepts are finite.
 template <class Float>
 bool all_finite(const Float* scores, std::size_t n, const Float* intercept) {
     using Bits = std::conditional_t<sizeof(Float) == 4, std::int32_t, std::int64_t>;
@@ -113,7 +113,7 @@ void widen(const Half* values, std::size_t n, float* wide) {
 
 // -- Eight-bit integers
 
-// Memory that is fetched while tiles are multiplied, line by line: the rows to quantise next.
+// Memory to prefetch line by line while tiles are multiplied: the rows to quantise next.
 struct Upcoming {
     std::uintptr_t at;
     std::uintptr_t end;
@@ -124,7 +124,7 @@ struct Upcoming {
     }
 };
 
-// n, filled up to a multiple of a step.
+// n, rounded up to a multiple of a step.
 constexpr std::size_t padded(std::size_t n, std::size_t step) { return (n + step - 1) / step * step; }
 
 std::size_t columns_of_panel(std::size_t first, std::size_t n_columns) {
@@ -152,10 +152,10 @@ void lay_out(const std::int8_t* weights, std::size_t n_features, std::size_t n_b
     }
 }
 
-// Rows quantised at a time: few, so that the room leaves the second-level cache to the panels.
+// Rows quantised at a time: few, so that the second-level cache is left to the panels.
 constexpr std::size_t kRoomRows = 12;
 
-// Where rows lie, as far as there are any; no line of rows that do not follow each other is fetched.
+// The memory of the next rows; empty unless rows are contiguous.
 template <class Source>
 Upcoming rows_of(const Features& features, std::size_t first, std::size_t count) {
     const auto row_bytes = static_cast<std::ptrdiff_t>(features.n_features * sizeof(Source));
@@ -165,19 +165,19 @@ Upcoming rows_of(const Features& features, std::size_t first, std::size_t count)
     return {data + first * features.row_stride, data + end * features.row_stride};
 }
 
-// Calls visit(from, to) for stretches of features whose centres and scales stay in the first-level
-// cache while several rows pass over them.
+// Calls visit(from, to) for ranges of features whose centres and scales stay in the first-level cache
+// while several rows are processed.
 template <class Visit>
 void by_stretches(std::size_t n, Visit visit) {
     constexpr std::size_t kStretch = 1024;
-    static_assert(kStretch % Tile::kStep == 0, "stretches are whole steps");
+    static_assert(kStretch % Tile::kStep == 0, "ranges are whole steps");
     for (std::size_t from = 0; from < n; from += kStretch) visit(from, n - from < kStretch ? n : from + kStretch);
 }
 
-// Vectors of entries that are quantised together.
+// Number of vectors that are quantised together.
 constexpr std::size_t kEntryParts = Tile::kStep / kFloats;
 
-// Of the features from j on, which stand at x; centre and inverse_scale are null unless rows are standardised.
+// One vector of the features from j on, which are at x; centre and inverse_scale are null unless rows are standardised.
 template <bool kStandardise, class Source>
 inline Floats entries(const Source* x, const float* centre, const float* inverse_scale, std::size_t j,
                       std::size_t part) {
@@ -187,9 +187,10 @@ inline Floats entries(const Source* x, const float* centre, const float* inverse
     return (values - load<Floats>(centre + at)) * load<Floats>(inverse_scale + at);
 }
 
-// Magnitudes are compared as the integers their bits are, where infinity exceeds every number and NaN infinity.
+// Largest magnitude. Magnitudes are compared by their bits as integers, so infinity exceeds every number, and NaN
+// exceeds infinity.
 struct Largest {
-    Integers of[kEntryParts] = {};  // several, not to wait for the one before
+    Integers of[kEntryParts] = {};  // several, to hide the latency of a comparison
 
     template <bool kStandardise, class Source>
     void see(const Source* x, const float* centre, const float* inverse_scale, std::size_t j) {
@@ -218,7 +219,7 @@ inline void quantise(const Source* x, const float* centre, const float* inverse_
     Tile::quantise(scaled, quantised);
 }
 
-// Quantises rows and sets the factors from their entries to the integers. Returns the first row that
+// Quantises rows, and sets the factors by which their entries were multiplied. Returns the first row that
 // is not finite, or count.
 template <bool kStandardise, std::size_t kMaxRows, class Source>
 std::size_t quantise_rows(const Int8Panels& panels, const Features& features, std::size_t first, std::size_t count,
@@ -228,7 +229,7 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
     const float* const centre = panels.centre;
     const float* const inverse_scale = panels.inverse_scale;
     const Source* x[kMaxRows];
-    Source last[kMaxRows][Tile::kStep] = {};  // what is left over a multiple of kStep, with zeros
+    Source last[kMaxRows][Tile::kStep] = {};  // the remainder past a multiple of kStep, padded with zeros
     Largest largest[kMaxRows];
     for (std::size_t i = 0; i < count; ++i) {
         x[i] = static_cast<const Source*>(features.row(first + i));
@@ -271,8 +272,8 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
     return first_bad;
 }
 
-// Sums of kRows rows with kRegisters registers of columns, which stay in registers over all features. TileType is Tile,
-// as a parameter, so that a function that a level's Tile lacks is not looked up.
+// Products of kRows rows and kRegisters registers of columns, whose sums stay in registers over all features. TileType
+// is Tile, as a template parameter, so that a function that a level's Tile lacks is not looked up.
 template <class TileType, std::size_t kRows, std::size_t kRegisters>
 void multiply_registers(const Tile::Row* rows, std::size_t n_padded, const Tile::Weight* panel,
                         const std::int32_t* starts, std::int32_t* sums, Upcoming& upcoming) {
@@ -355,7 +356,7 @@ std::size_t encode_rows(const Int8Panels& panels, const Features& features, std:
     std::size_t first_bad = n;
     for (std::size_t block = 0; block < n; block += kRoomRows) {
         const std::size_t count = n - block < kRoomRows ? n - block : kRoomRows;
-        // Without centres and scales to share, a row is best quantised while it is in the first-level cache.
+        // Without centres and scales to share, a row is best quantised alone, while it is in the first-level cache.
         constexpr std::size_t kTogether = kStandardise ? 6 : 1;
         for (std::size_t i = 0; i < count; i += kTogether) {
             const std::size_t together = count - i < kTogether ? count - i : kTogether;

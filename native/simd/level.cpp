@@ -1,8 +1,8 @@
-// Every loop that gains from vector instructions, built once per SIMD level: with the level's flags, its name as
-// BITCLASS_LEVEL, and as BITCLASS_ISA the header that says how its instructions do things.
+// All vectorised loops, compiled once per SIMD level: with the compiler flags of the level, its name as BITCLASS_LEVEL,
+// and the header with its instructions as BITCLASS_ISA.
 //
-// All of it has internal linkage: a function built for two instruction sets must not be merged into one by the
-// linker. For the same reason nothing here calls inline functions of the standard library.
+// Everything has internal linkage: the linker must not merge functions compiled for different instruction sets. For the
+// same reason nothing here calls inline functions of the standard library.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

@@ -1,4 +1,4 @@
-// Any processor: vectors of 16 bytes as the compiler makes them.
+// Any processor: 16-byte vectors, compiled to whatever instructions there are.
 
 constexpr std::size_t kVectorBytes = 16;
 #include "vectors.hpp"
@@ -24,8 +24,8 @@ struct Isa : IsaDefaults<Isa> {
 };
 
 float float_of(Half x) {
-    // The exponent and fraction of a half, moved to their places in a float, are too small by a
-    // power of two that makes up for the different bias; the product is exact, subnormals included.
+    // The exponent and fraction of a half, shifted to their positions in a float, are too small by a power of
+    // two, because the biases differ; the product with it is exact, including subnormals.
     const std::uint32_t magnitude = (x.bits & 0x7fffu) << 13;
     float value;
     std::memcpy(&value, &magnitude, sizeof(value));
@@ -40,7 +40,7 @@ float float_of(Half x) {
 
 Floats floats_of(const Half* x) { return Floats{float_of(x[0]), float_of(x[1]), float_of(x[2]), float_of(x[3])}; }
 
-// Compilers know sums of products of 16-bit numbers.
+// Compilers have instructions for sums of products of 16-bit integers.
 struct Tile : ColumnTile<std::int16_t> {
     static void multiply(const Row* row, std::size_t n_padded, const Weight* panel, std::size_t columns,
                          const std::int32_t* starts, std::int32_t* sums) {
@@ -52,12 +52,12 @@ struct Tile : ColumnTile<std::int16_t> {
     }
 
     static void quantise(const Floats* scaled, Row* quantised) {
-        // Floats of this size are integers: adding it rounds to the nearest, ties to even.
+        // Floats of this magnitude are integers: adding it rounds to the nearest, ties to even.
         constexpr float kRounder = 0x1.8p23f;
         float entries[kStep];
         std::memcpy(entries, scaled, sizeof entries);
         for (std::size_t j = 0; j < kStep; ++j) {
-            const float least = (entries[j] > -kQuantisedMax ? entries[j] : -kQuantisedMax) + kRounder;  // of NaN too
+            const float least = (entries[j] > -kQuantisedMax ? entries[j] : -kQuantisedMax) + kRounder;  // also for NaN
             quantised[j] =
                 static_cast<Row>((least < kRounder + kQuantisedMax ? least : kRounder + kQuantisedMax) - kRounder);
         }

@@ -1,22 +1,22 @@
-// Hamming search: scans over the bytes of 64 classes side by side, one class per lane.
+// Hamming search: scans over the interleaved bytes of 64 classes, one class per lane.
 //
-// Distances are counted in lanes of 8 bits for codes of at most 32 bytes, and in wider lanes for longer
-// ones. With 32 bytes a distance of 256 is counted as 255: a search whose result could depend on it is
-// repeated in 16 bits.
+// Distances are counted in 8-bit lanes for codes of at most 32 bytes, and in wider lanes for longer ones.
+// With 32 bytes, a distance of 256 is counted as 255: a search whose result could depend on it is repeated
+// with 16 bits.
 
 struct GroupCounts {
     Bytes parts[kParts<std::uint8_t>];
 };
 
-// Classes that stay in the second-level cache while the queries of a chunk pass over them.
+// Size of a block of classes that stays in the second-level cache while the queries of a chunk scan it.
 constexpr std::size_t kBytesPerBlock = 1 << 18;
-// The largest value of a lane; a constant, since a call of numeric_limits is an inline function.
+// The largest value of a lane; a constant, because numeric_limits::max is an inline function.
 template <class Lane>
 constexpr Lane kLaneMax = std::numeric_limits<Lane>::max();
-// Queries that share a load of classes; more were no faster.
+// Queries that share a load of classes; more are no faster.
 constexpr int kQueriesTogether = 4;
 
-// Bits that differ in bytes [begin, end) of the codes of a few groups, at most 32 bytes; 256 is counted as 255.
+// Counts differing bits in bytes [begin, end), at most 32, of the codes of a few groups; 256 is counted as 255.
 template <int kGroups, int kQueries, int kBytes>
 inline __attribute__((always_inline)) void count_bytes(const std::uint8_t* groups, const std::uint32_t* queries,
                                                        std::size_t n_bytes, std::size_t begin, std::size_t end,
@@ -40,7 +40,7 @@ inline __attribute__((always_inline)) void count_bytes(const std::uint8_t* group
                 for (int g = 0; g < kGroups; ++g) add(count[g][q], Isa::count(classes[g] ^ (Bytes)query));
             }
         };
-        // Unrolled in part only: a compiler that unrolls it all keeps the queries in more registers than there are.
+        // Unrolled only partially: unrolled fully, the queries would need more registers than there are.
 #pragma GCC unroll 2
         for (std::size_t byte = begin; byte < end - kMayOverflow; ++byte) {
             visit(byte, [](Bytes& sum, Bytes bits) __attribute__((always_inline)) { sum += bits; });
@@ -72,7 +72,7 @@ inline __attribute__((always_inline)) void scan_groups(const std::uint8_t* group
         }
     } else {
         alignas(64) Lane sums[kGroups][kQueries][kGroupClasses] = {};
-        constexpr std::size_t kStretch = 31;  // as many bytes as 8 bits can count
+        constexpr std::size_t kStretch = 31;  // bytes whose set bits 8 bits can count
         for (std::size_t at = 0; at < n_bytes; at += kStretch) {
             const std::size_t stop = n_bytes - at < kStretch ? n_bytes : at + kStretch;
             count_bytes<kGroups, kQueries, 0>(groups, queries, n_bytes, at, stop, counts);
@@ -96,7 +96,7 @@ inline __attribute__((always_inline)) void scan_groups(const std::uint8_t* group
 }
 
 // Calls sink(q, group, distances) for each query and each group in [begin, end); distances are vectors of
-// lanes, one per class. kBytes = 0 stands for any number of bytes.
+// lanes, one per class. kBytes = 0 means any number of bytes.
 template <class Lane, int kQueries, int kBytes, class Sink>
 inline __attribute__((always_inline)) void scan(const ClassGroups& classes, std::size_t begin, std::size_t end,
                                                 const std::uint32_t* queries, Sink&& sink) {
@@ -112,7 +112,7 @@ inline __attribute__((always_inline)) void scan(const ClassGroups& classes, std:
     }
 }
 
-// Calls visit(lane) with an integer of the type that holds the distances of codes of n_bytes.
+// Calls visit(lane) with an integer of a type that can hold distances of codes of n_bytes.
 template <class Visit>
 void with_lane_type(std::size_t n_bytes, std::size_t max_of_8_bits, Visit visit) {
     if (n_bytes <= max_of_8_bits) return visit(std::uint8_t{});
@@ -120,7 +120,7 @@ void with_lane_type(std::size_t n_bytes, std::size_t max_of_8_bits, Visit visit)
     visit(std::uint32_t{});
 }
 
-// Calls visit(begin, end) for all groups, a block after the other.
+// Calls visit(begin, end) for each block of groups.
 template <class Visit>
 void by_blocks(std::size_t n_groups, std::size_t groups_per_block, Visit visit) {
     for (std::size_t begin = 0; begin < n_groups; begin += groups_per_block) {
@@ -128,8 +128,8 @@ void by_blocks(std::size_t n_groups, std::size_t groups_per_block, Visit visit) 
     }
 }
 
-// Calls visit(begin, end, q, together, bytes) for each block of groups and the queries from q on: as constants, how
-// many of these, kQueriesTogether or 1, and the number of bytes of the usual codes, 0 for others.
+// Calls visit(begin, end, q, together, bytes) for each block of groups and the queries from q on, with compile-time
+// constants for the number of queries, kQueriesTogether or 1, and the number of bytes of common codes, 0 for others.
 template <class Lane, class Visit>
 void scan_blocks(const ClassGroups& classes, std::size_t groups_per_block, std::size_t n_queries, Visit visit) {
     const auto with_length = [&](auto bytes) {
@@ -154,7 +154,7 @@ void nearest_in_block(const ClassGroups& classes, std::size_t begin, std::size_t
     using Lanes = Vector<Lane>;
     constexpr std::size_t kN = kParts<Lane>;
     Lanes smallest[kQueries][kN];
-    Lanes steps[kQueries][kN] = {};  // the group each of them was found in, counted from begin
+    Lanes steps[kQueries][kN] = {};  // the group in which each was found, counted from begin
     for (auto& of_query : smallest) {
         for (auto& part : of_query) part = ~Lanes{};
     }
@@ -208,8 +208,8 @@ void nearest(const ClassGroups& classes, const std::uint32_t* queries, std::size
     }
 }
 
-// Scores are written in blocks of classes that stay in the first-level cache, query after query: each
-// query writes a stretch of memory that follows its last.
+// Scores are computed for blocks of classes that stay in the first-level cache, query by query: each query
+// writes contiguous memory.
 template <class Lane>
 void scores_with(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::int32_t n_bits,
                  std::int32_t* scores) {
@@ -247,15 +247,15 @@ inline std::size_t count_below(const std::uint32_t* distances, std::size_t n, st
     return count;
 }
 
-// Drops all but the wanted candidates: the nearest, and of equals those of the lowest index.
+// Drops all but the nearest `wanted` candidates; ties go to the lowest index.
 void keep_nearest(Candidates& candidates, std::size_t n_bytes) {
     const std::size_t n = candidates.size;
     const std::size_t wanted = candidates.wanted;
     if (n <= wanted) return;
     std::uint32_t* const distances = candidates.distances;
     std::uint32_t* const classes = candidates.classes;
-    // The largest value that fewer than `wanted` lie below is the distance of the last to keep. None is
-    // above the threshold, and mostly it is one of the four values up to it.
+    // The last distance to keep is the largest value with fewer than `wanted` distances below it. It is at
+    // most the threshold, and usually one of the four values up to it.
     const auto most_bits = static_cast<std::uint32_t>(8 * n_bytes);
     const std::uint32_t most = candidates.threshold < most_bits ? candidates.threshold : most_bits;
     std::uint32_t last = most;
@@ -277,7 +277,7 @@ void keep_nearest(Candidates& candidates, std::size_t n_bytes) {
             nearer = count < wanted ? count : nearer;
         }
     }
-    // Of the distance of the last, those before place `end` are kept.
+    // Of those at the last distance, those before index `end` are kept.
     const std::size_t equals = wanted - nearer;
     std::size_t end = 0, n_equal = 0;
     for (std::size_t i = 0; i < n; ++i) {
@@ -298,10 +298,10 @@ void keep_nearest(Candidates& candidates, std::size_t n_bytes) {
 // Distances of a block of classes to one query.
 template <class Lane>
 struct BlockDistances {
-    alignas(64) Lane of[kClassesPerBlock + kGroupClasses];  // off a power of two, for the sake of the cache
+    alignas(64) Lane of[kClassesPerBlock + kGroupClasses];  // not a power of two, to avoid cache conflicts
 };
 
-// Marks the classes below the limit of a query, and the groups that have any.
+// Masks of the classes below the limit of a query, and of the groups that contain any.
 struct Marks {
     std::uint64_t masks[kClassesPerBlock / kGroupClasses];
     std::uint64_t groups = 0;
@@ -312,8 +312,8 @@ struct Marks {
     }
 };
 
-// Adds the marked classes of a block, from group `begin` on. Hardly anything here can be predicted, so
-// branches are few.
+// Adds the marked classes of a block that starts at group `begin`. With few branches, because they would be
+// hard to predict.
 template <class Lane>
 void add_candidates(const BlockDistances<Lane>& distances, std::size_t begin, const Marks& marks,
                     Candidates& candidates) {
@@ -334,8 +334,8 @@ void add_candidates(const BlockDistances<Lane>& distances, std::size_t begin, co
     candidates.size = size;
 }
 
-// Limits that at least `wanted` of the distances of each query are below, and few more: each of 64
-// lanes has a smallest distance, and the limit is above the `wanted` smallest of these.
+// Limits such that at least `wanted` distances of each query are below, but few more: just above the
+// `wanted` smallest of the 64 minima per lane.
 template <class Lane, int kQueries>
 void limits_from_lanes(const BlockDistances<Lane>* distances, std::size_t n_groups, std::size_t wanted,
                        std::size_t n_bytes, Lane* limits) {
@@ -353,7 +353,7 @@ void limits_from_lanes(const BlockDistances<Lane>* distances, std::size_t n_grou
         }
         limits[q] = 0;
     }
-    // Of all queries at once, so that none waits for the one before.
+    // For all queries at once, to hide latency.
     const unsigned top = 1u << (31 - __builtin_clz(static_cast<unsigned>(8 * n_bytes)));
     for (auto bit = static_cast<Lane>(sizeof(Lane) == 1 && top > 128 ? 128 : top); bit != 0; bit >>= 1) {
 #pragma GCC unroll 4
@@ -382,7 +382,7 @@ std::uint64_t lanes_below(const Lane* distances, Lane limit) {
     return Isa::below(vectors, limit);
 }
 
-// Finds the classes below the limit, at most 64 of them: returns false where there are more.
+// Finds the classes below the limit, at most 64; returns false if there are more.
 template <class Lane>
 bool find_near(const BlockDistances<Lane>& distances, std::size_t n_groups, Lane limit, NearClasses<Lane>& near) {
     std::size_t size = 0;
@@ -400,8 +400,8 @@ bool find_near(const BlockDistances<Lane>& distances, std::size_t n_groups, Lane
 // Fills an empty list with the nearest of the near classes.
 template <class Lane>
 void take_nearest(const NearClasses<Lane>& near, Lane limit, Candidates& candidates) {
-    // The largest value that fewer than `wanted` lie below. Several are tried at once: looking is cheaper
-    // than waiting for what the one before has found.
+    // The largest value with fewer than `wanted` distances below it. Several values are tried at once to hide
+    // latency.
     const std::size_t wanted = candidates.wanted;
     auto last = static_cast<Lane>(limit - 1);
     for (bool lower = true; lower;) {
@@ -456,7 +456,7 @@ void collect_from(const ClassGroups& classes, std::size_t first, std::size_t las
                 for (std::size_t i = classes.n_classes; i < end * kGroupClasses; ++i) kept[q].of[i] = kNone;
             }
             limits_from_lanes<Lane, kQueries>(kept, end, wanted, classes.n_bytes, limits);
-            // Query after query in steps, so that what is stored has settled before it is loaded.
+            // All queries in each step, so that stores have completed before they are loaded.
             NearClasses<Lane> near[kQueries];
             bool few[kQueries];
             for (int q = 0; q < kQueries; ++q) few[q] = find_near(kept[q], end, limits[q], near[q]);
@@ -481,7 +481,7 @@ void collect_from(const ClassGroups& classes, std::size_t first, std::size_t las
         for (int q = 0; q < kQueries; ++q) {
             Candidates& mine = candidates[q];
             add_candidates(kept[q], begin, marks[q], mine);
-            // The lanes behind the last class come last.
+            // The lanes past the last class are at the end.
             while (mine.size > 0 && mine.classes[mine.size - 1] >= classes.n_classes) --mine.size;
             if (end == classes.n_groups || mine.size > 2 * wanted) keep_nearest(mine, classes.n_bytes);
             if (mine.threshold < limits[q]) limits[q] = static_cast<Lane>(mine.threshold);
@@ -503,7 +503,7 @@ void collect_with(const ClassGroups& classes, const std::uint32_t* queries, std:
 }
 
 void collect(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, Candidates* candidates) {
-    // A list may begin with a threshold that short lanes can hold: none is missed below it.
+    // If a list starts with a threshold that fits 8-bit lanes, no class below it is missed.
     const bool all_wanted = candidates[0].threshold >= kLaneMax<std::uint8_t>;
     with_lane_type(classes.n_bytes, 32,
                    [&](auto lane) { collect_with<decltype(lane)>(classes, queries, n_queries, candidates); });
@@ -527,7 +527,7 @@ void rescore(const ClassGroups& classes, const Candidates& candidates, const std
     }
 }
 
-// The place of the best candidate: that of the largest score, of equals the nearest, then the first.
+// Index of the candidate with the largest score; ties go to the nearest, then to the first.
 std::size_t best_scored(const Candidates& candidates, const std::int32_t* scores) {
     std::int32_t most = scores[0];
     for (std::size_t i = 1; i < candidates.size; ++i) most = scores[i] > most ? scores[i] : most;

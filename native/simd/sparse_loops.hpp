@@ -1,6 +1,6 @@
-// Sums of rows of a projection, and steps of such rows.
+// Weighted sums of rows of a projection, and gradient steps of such rows.
 
-constexpr std::size_t kVectors = 8;  // sums that stay in registers
+constexpr std::size_t kVectors = 8;  // vectors of sums kept in registers
 
 // V vectors of sums, from bit `first` on.
 template <std::size_t V, class T>
@@ -9,7 +9,7 @@ void add_block(const SparseEntry* entries, std::size_t n_entries, const T* table
     Floats total[V] = {};
     for (std::size_t e = 0; e < n_entries; ++e) {
         const T* row = table + entries[e].place * n_bits + first;
-        // The rows of a large projection are nowhere in the cache.
+        // The rows of a large projection are not in the cache.
         if (e + 4 < n_entries) {
             const T* later = table + entries[e + 4].place * n_bits + first;
             for (std::size_t at = 0; at < V * kFloats * sizeof(T); at += 64) {

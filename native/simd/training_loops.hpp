@@ -1,13 +1,13 @@
-// The inner loops of training, see tiles.hpp.
+// The inner loops of training: see tiles.hpp.
 
 // 16-bit lanes of a vector.
 constexpr std::size_t kShorts = kVectorBytes / 2;
 
-// Counts of bytes, added in pairs.
+// Counts per byte, added in pairs.
 inline Shorts in_shorts(Bytes counts) { return ((Shorts)counts & 0xff) + ((Shorts)counts >> 8); }
 inline Shorts in_shorts(Shorts counts) { return counts; }
 
-// R rows of a tile of indices, from row `first` on; each load of a piece of the columns serves all of them.
+// R rows of a tile of indices, from row `first` on, which share each load of a piece of the columns.
 template <std::size_t R>
 inline __attribute__((always_inline)) void index_rows(const CodeTile& tile, std::size_t first) {
     using Words = Vector<std::uint32_t>;
@@ -24,7 +24,7 @@ inline __attribute__((always_inline)) void index_rows(const CodeTile& tile, std:
             }
             for (std::size_t r = 0; r < R; ++r) distances[r] += in_shorts(counts[r]);
         };
-        constexpr std::size_t kMaxPieces = 31;  // whose set bits a byte can count
+        constexpr std::size_t kMaxPieces = 31;  // whose set bits a byte can count without overflow
         std::size_t piece = 0;
         if constexpr (std::is_same_v<Isa::Counts, Bytes>) {
             for (; piece + kMaxPieces < tile.n_pieces; piece += kMaxPieces) add(piece, piece + kMaxPieces);
@@ -47,7 +47,7 @@ void indices_from_codes(const CodeTile& tile) {
 
 void prepare_rows(const std::uint8_t* codes, std::size_t n_bytes, const std::size_t* rows, std::size_t n_rows,
                   const std::uint8_t* weights, const std::size_t* y, std::uint32_t* row_pieces,
-                  std::uint16_t* own_distances) {
+                  std::uint16_t* y_distances) {
     for (std::size_t i = 0; i < n_rows; ++i) {
         const std::uint8_t* code = codes + rows[i] * n_bytes;
         const std::uint8_t* weight = weights + y[i] * n_bytes;
@@ -69,7 +69,7 @@ void prepare_rows(const std::uint8_t* codes, std::size_t n_bytes, const std::siz
                 a >>= 16;
             }
         }
-        own_distances[i] = static_cast<std::uint16_t>(distance);
+        y_distances[i] = static_cast<std::uint16_t>(distance);
     }
 }
 

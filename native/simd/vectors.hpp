@@ -1,15 +1,15 @@
 // The compiler's own vector types, and default implementations for operations that an instruction set lacks.
 //
-// `Isa`, which each level's header defines, offers itself or from IsaDefaults
+// `Isa`, defined by the header of each level, provides, or inherits from IsaDefaults:
 //   count            the set bits of each byte of a vector
 //   Counts           Bytes, or Shorts if it also counts the set bits of 16-bit lanes
 //   kGroupsTogether  groups of classes that share a load of the queries
-//   below            which of 64 distances are below a limit, as a mask
-//   collect          writes the distances of a mask side by side
+//   below            mask of the distances, of 64, that are below a limit
+//   collect          writes the distances selected by a mask contiguously
 //   lowest_bits      the lowest n bits of a mask
 //   product_of       the inner product of a class, as a row of bits, and activations
 //   products         the same for 16 classes
-// Beside it a level defines `Tile`, see encode_loops.hpp, and overloads of floats_of and bits_of_8.
+// A level also defines `Tile`, see encode_loops.hpp, and overloads of floats_of and bits_of_8.
 
 template <class Lane>
 using Vector __attribute__((vector_size(kVectorBytes))) = Lane;
@@ -35,7 +35,7 @@ inline void store(void* to, V vector) {
     std::memcpy(to, &vector, sizeof vector);
 }
 
-// A vector of floats from numbers of another type.
+// Converts numbers of another type to a vector of floats.
 template <class Number>
 inline Floats floats_of(const Number* from) {
     using Numbers __attribute__((vector_size(kFloats * sizeof(Number)))) = Number;
@@ -44,7 +44,7 @@ inline Floats floats_of(const Number* from) {
     return __builtin_convertvector(numbers, Floats);
 }
 
-// The bits of up to 8 scores or sums that reach 0.
+// Mask of the scores or sums, of up to 8, that are at least 0.
 template <class Score, class Shift>
 inline std::uint8_t reached(const Score* scores, const Shift* shifts, Shift factor, std::size_t n = 8) {
     unsigned bits = 0;
@@ -52,7 +52,7 @@ inline std::uint8_t reached(const Score* scores, const Shift* shifts, Shift fact
     return static_cast<std::uint8_t>(bits);
 }
 
-// Which of 8 scores, float or double, reach 0 with their intercepts.
+// Mask of the scores, of 8, float or double, that are at least 0 with their intercepts.
 template <class Float>
 inline std::uint8_t bits_of_8(const Float* scores, const Float* intercept) {
     return reached(scores, intercept, Float{1});
@@ -70,13 +70,13 @@ struct IsaDefaults {
         for (std::size_t i = 0; i < kGroupClasses; ++i) flags[i] = of_lane[i] < limit;
         std::uint64_t mask = 0;
         for (int byte = 0; byte < 8; ++byte) {
-            // The product gathers the lowest bits of eight bytes in the highest byte.
+            // The product gathers the lowest bits of eight bytes into the highest byte.
             const auto eight = load<std::uint64_t>(flags + 8 * byte);
             mask |= (eight * 0x0102040810204080ull >> 56) << 8 * byte;
         }
         return mask;
     }
-    // Writes the distances of a mask side by side, their lanes and the step; perhaps others behind them.
+    // Writes the distances selected by a mask contiguously, their lanes and the step; may write past them.
     template <class Lane>
     static std::size_t collect(const Lane* distances, std::uint64_t mask, std::size_t step, Lane* near,
                                std::uint8_t* lanes, std::uint8_t* steps) {
@@ -116,7 +116,7 @@ struct ColumnTile {
     }
 };
 
-// A row whose largest entry is smaller is encoded as zeros, and so is one that is not finite.
+// Rows whose largest entry is smaller, or not finite, are encoded as zeros.
 constexpr float kMinEntry = 1e-30f;
 constexpr float kMaxEntry = 3.4028234e38f;
 constexpr float kQuantisedMax = 127.0f;

@@ -1,5 +1,5 @@
-// The little a test without Python needs. Arrays under test are heap arrays of the exact size, so
-// that AddressSanitizer sees every step beyond them.
+// A minimal test framework without Python. Arrays under test are heap arrays of the exact size, so that
+// AddressSanitizer detects every access beyond them.
 #pragma once
 
 #include <cstddef>

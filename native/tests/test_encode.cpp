@@ -16,7 +16,7 @@ struct Problem {
     Problem(std::size_t n, std::size_t d, std::size_t r) : n(n), d(d), r(r) {
         Random random(static_cast<unsigned>(n * 1000003 + d * 1009 + r));
         for (std::size_t i = 0; i < n * d; ++i) X.push_back(i / d % 5 == 3 ? 0.0f : random.real());
-        // Some rows have an entry that is not finite: they count as rows of zeros.
+        // Rows with a non-finite entry are encoded as rows of zeros.
         for (std::size_t i = 4; i < n; i += 5) X[i * d + i % d] = i % 2 == 0 ? NAN : -INFINITY;
         for (std::size_t j = 0; j < d; ++j) {
             centre.push_back(random.real());
@@ -101,7 +101,7 @@ void check_pack(std::size_t n, std::size_t r) {
 void check_widen() {
     std::vector<Half> halves;
     for (unsigned bits = 0; bits < 0x7c00; ++bits) halves.push_back({static_cast<std::uint16_t>(bits)});
-    const std::size_t n = halves.size() - 3;  // no multiple of a register
+    const std::size_t n = halves.size() - 3;  // not a multiple of the register size
     std::vector<float> wide(n);
     widen({halves.data(), Features::Type::float16, 1, n, 0}, wide.data(), 1);
     for (unsigned bits = 0; bits < n; ++bits) {

@@ -6,14 +6,14 @@
 namespace bitclass::tests {
 namespace {
 
-// Any bytes, in an array of their exact size: no byte behind them may be read.
+// Any bytes, in an array of the exact size: no byte past the end may be read.
 void check_rows(Random& random, const NgramLengths& lengths, int column_bits) {
     const NgramHasher hasher(lengths, column_bits, nullptr);
     NgramHasher::Row row(hasher);
     for (int text = 0; text < 300; ++text) {
         auto bytes = random.bytes(static_cast<std::size_t>(random.integer(0, 40)));
         for (auto& byte : bytes) {
-            // More leading bytes of UTF-8 and letters than chance would give.
+            // More UTF-8 lead bytes and letters than in uniformly random bytes.
             if (random.integer(0, 2) == 0) byte = static_cast<std::uint8_t>(0xC0 + random.integer(0, 0x3F));
             if (random.integer(0, 2) == 0) byte = static_cast<std::uint8_t>('A' + random.integer(0, 60));
         }
@@ -31,7 +31,7 @@ void check_rows(Random& random, const NgramLengths& lengths, int column_bits) {
     }
 }
 
-// A text of more n-grams than are held at once has the columns of its parts, and leaves nothing behind.
+// A text with more n-grams than are collected at once has the columns of its parts, and leaves no state behind.
 void check_long_text() {
     const NgramLengths lengths{2, 4, 1, 1};
     NgramCounter counter(lengths, 10);

@@ -1,4 +1,4 @@
-// Forks and signals are tests/native/test_threads.py's: emulators and ThreadSanitizer cannot do them.
+// tests/native/test_threads.py tests forks and signals, which emulators and ThreadSanitizer do not support.
 #include <atomic>
 #include <stdexcept>
 #include <thread>

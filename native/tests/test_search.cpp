@@ -7,7 +7,7 @@
 namespace bitclass::tests {
 namespace {
 
-// All classes of one code as keys distance << 32 | class, in order.
+// All classes for one code, as sorted keys distance << 32 | class.
 std::vector<std::uint64_t> sorted_keys(const std::uint8_t* code, const std::vector<std::uint8_t>& weights,
                                        std::size_t n_bytes) {
     std::vector<std::uint64_t> keys;
@@ -26,7 +26,7 @@ void check_search(std::size_t n, std::size_t n_classes, std::size_t n_bytes, int
     Random random(static_cast<unsigned>(n * 1000003 + n_classes * 1009 + n_bytes));
     const auto weights = random.bytes(n_classes * n_bytes, most);
     const auto codes = random.bytes(n * n_bytes, most);
-    // Clusters that are all visited find what the scan finds; the last one is empty.
+    // Visiting all clusters must find what the scan finds; the last cluster is empty.
     const std::size_t n_centres = 8;
     const auto centres = random.bytes(n_centres * n_bytes, most);
     std::vector<std::int64_t> clusters(n_classes);
@@ -55,7 +55,7 @@ void check_search(std::size_t n, std::size_t n_classes, std::size_t n_bytes, int
     }
 }
 
-// Scores of all classes, and of the nearest by real-valued codes, beside sums bit by bit.
+// Scores of all classes, and of the nearest by real-valued codes, against sums bit by bit.
 void check_scores(std::size_t n, std::size_t n_classes, std::size_t n_bytes, std::size_t n_candidates) {
     Random random(static_cast<unsigned>(n * 1000003 + n_classes * 1009 + n_bytes));
     const auto weights = random.bytes(n_classes * n_bytes);
@@ -122,7 +122,7 @@ void test_search() {
         check_scores(5, 5000, n_bytes, 70);
     }
     check_search(300, 70, 16, 3, 3);
-    check_search(5, 140000, 1, 255, 2);  // more classes than a block of a scan holds
+    check_search(5, 140000, 1, 255, 2);  // more classes than a block of a scan
     std::vector<std::thread> callers;
     for (int caller = 0; caller < 4; ++caller) callers.emplace_back([] { check_search(400, 40, 16, 255, 3); });
     for (auto& caller : callers) caller.join();

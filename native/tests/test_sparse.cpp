@@ -6,7 +6,7 @@
 namespace bitclass::tests {
 namespace {
 
-// Rows with few entries, some with none, of which every second column is kept.
+// Rows with few or no entries; every second column is kept.
 struct Problem {
     std::size_t n, d, k, r;
     std::vector<std::int64_t> starts{0};

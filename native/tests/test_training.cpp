@@ -16,11 +16,11 @@ struct Problem {
     Problem(std::size_t rows, std::size_t classes, std::size_t bits)
         : n(rows), n_classes(classes), n_bits(bits), n_bytes((bits + 7) / 8),
           random(static_cast<unsigned>(rows * 1000003 + classes * 1009 + bits)), codes(random.bytes(rows * n_bytes)),
-          weights(random.bytes(classes * n_bytes)), own(rows), row_weights(rows) {
+          weights(random.bytes(classes * n_bytes)), y(rows), row_weights(rows) {
         clear_padding(codes);
         clear_padding(weights);
-        for (auto& label : own) label = random.integer(0, static_cast<int>(n_classes) - 1);
-        std::sort(own.begin(), own.end());
+        for (auto& label : y) label = random.integer(0, static_cast<int>(n_classes) - 1);
+        std::sort(y.begin(), y.end());
         for (auto& weight : row_weights) weight = random.integer(0, 2) == 0 ? 0.5 * random.integer(0, 9) : 1.0;
     }
 
@@ -41,18 +41,18 @@ struct Problem {
     int half_margin(const std::vector<std::uint8_t>& rows, std::size_t i, std::size_t c) const {
         int twice = 0;
         for (std::size_t k = 0; k < n_bits; ++k) {
-            twice += sign(rows, i, k) * (sign(weights, c, k) - sign(weights, static_cast<std::size_t>(own[i]), k));
+            twice += sign(rows, i, k) * (sign(weights, c, k) - sign(weights, static_cast<std::size_t>(y[i]), k));
         }
         return twice / 2;
     }
     PackedRows packed_codes() const { return {codes.data(), n, n_bytes}; }
     PackedRows packed_weights() const { return {weights.data(), n_classes, n_bytes}; }
-    TrainingRows training_rows() const { return {own.data(), row_weights.data(), n, n_classes}; }
+    TrainingRows training_rows() const { return {y.data(), row_weights.data(), n, n_classes}; }
 
     std::size_t n, n_classes, n_bits, n_bytes;
     Random random;
     std::vector<std::uint8_t> codes, weights;
-    std::vector<std::intptr_t> own;
+    std::vector<std::intptr_t> y;
     std::vector<double> row_weights;
 };
 
@@ -66,7 +66,7 @@ void check_pair_sums(Problem& p, const std::vector<std::int16_t>& half, std::siz
     for (double& sum : expected) sum = p.random.real();
     auto found = expected;
     for (std::size_t i = 0; i < p.n; ++i) {
-        const std::size_t q = static_cast<std::size_t>(p.own[i]);
+        const std::size_t q = static_cast<std::size_t>(p.y[i]);
         for (std::size_t k = 0; k < n_tables; ++k) {
             for (std::size_t c = 0; c < p.n_classes; ++c) {
                 if (c == q) continue;
@@ -92,7 +92,7 @@ void check_update_codes(const Problem& p, double log_step, int n_threads) {
     }
     auto expected = p.codes;
     for (std::size_t i = 0; i < p.n; ++i) {
-        const std::size_t q = static_cast<std::size_t>(p.own[i]);
+        const std::size_t q = static_cast<std::size_t>(p.y[i]);
         for (std::size_t k = 0; k < p.n_bits; ++k) {
             int top = log_step != 0.0 ? -n_bits : 0;
             for (std::size_t c = 0; log_step != 0.0 && c < p.n_classes; ++c) {
@@ -115,7 +115,7 @@ void check_update_codes(const Problem& p, double log_step, int n_threads) {
     }
     std::vector<std::uint8_t> found(p.codes.size());
     std::vector<double> log_decreases(p.n_bits);
-    update_codes({p.packed_codes(), p.packed_weights(), p.own.data(), p.row_weights.data(), p.n_bits, values.data(),
+    update_codes({p.packed_codes(), p.packed_weights(), p.y.data(), p.row_weights.data(), p.n_bits, values.data(),
                   log_step, found.data(), log_decreases.data()},
                  n_threads);
     CHECK(found == expected);
@@ -145,7 +145,7 @@ void check_flip_bits(std::size_t n_classes, int n_threads) {
 }
 
 void check_groups(const Problem& p, int n_threads) {
-    std::vector<std::intptr_t> labels = p.own;
+    std::vector<std::intptr_t> labels = p.y;
     std::reverse(labels.begin(), labels.end());
     std::vector<std::intptr_t> first(p.n), inverse(p.n);
     const std::size_t n_groups = group_rows(labels.data(), p.packed_codes(), first.data(), inverse.data(), n_threads);
@@ -173,18 +173,18 @@ void check_class_sums(const Problem& p, std::size_t n_features, int n_threads) {
     auto found = expected;
     for (std::size_t i = 0; i < p.n; ++i) {
         for (std::size_t j = 0; j < n_features; ++j) {
-            expected[static_cast<std::size_t>(p.own[i]) * n_features + j] +=
+            expected[static_cast<std::size_t>(p.y[i]) * n_features + j] +=
                 p.row_weights[i] * static_cast<double>(x[i * n_features + j]);
         }
     }
-    class_sums(x.data(), p.n, n_features, p.own.data(), p.row_weights.data(), found.data(), p.n_classes, n_threads);
+    class_sums(x.data(), p.n, n_features, p.y.data(), p.row_weights.data(), found.data(), p.n_classes, n_threads);
     CHECK(found == expected);
 }
 
 void check_all(std::size_t n, std::size_t n_classes, std::size_t n_bits, int n_threads) {
     Problem p(n, n_classes, n_bits);
     std::vector<std::int16_t> half(n * n_classes);
-    half_margins(p.packed_codes(), p.packed_weights(), p.own.data(), half.data(), n_threads);
+    half_margins(p.packed_codes(), p.packed_weights(), p.y.data(), half.data(), n_threads);
     for (std::size_t i = 0; i < n; ++i) {
         for (std::size_t c = 0; c < n_classes; ++c) CHECK(half[i * n_classes + c] == p.half_margin(p.codes, i, c));
     }
@@ -210,12 +210,12 @@ void check_refusals() {
         return false;
     };
     CHECK(!refuses_sums());
-    p.codes.back() |= 0x80;  // behind the last bit
+    p.codes.back() |= 0x80;  // past the last bit
     CHECK(refuses_sums());
     p.codes.back() &= 0x0f;
-    std::swap(p.own.front(), p.own.back());
+    std::swap(p.y.front(), p.y.back());
     CHECK(refuses_sums());
-    p.own.assign(p.n, -1);
+    p.y.assign(p.n, -1);
     CHECK(refuses_sums());
 }
 
@@ -229,7 +229,7 @@ void test_training() {
     }
     check_all(700, 100, 31, 3);
     check_all(3000, 2, 3, 2);
-    check_all(3, 40, 600, 2);  // more pieces than a byte counts
+    check_all(3, 40, 600, 2);  // more pieces than a byte can count
     for (const std::size_t n_classes : {0, 1, 2, 17, 100, 530}) check_flip_bits(n_classes, 2);
     check_refusals();
     std::vector<std::thread> callers;

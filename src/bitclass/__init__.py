@@ -1,4 +1,4 @@
-"""Classification with very many classes: codes and class weights are both bits."""
+"""Classification with very many classes by binary codes and binary class weights."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -24,8 +24,8 @@ __all__ = [
     "show_config",
 ]
 
-# Loaded when first asked for, so that a program that only predicts does not pay for scikit-learn.
-_HOMES = {
+# Imported on first use, so that a program that only predicts does not load scikit-learn.
+_MODULES = {
     "BinaryCodeClassifier": "bitclass.classifier",
     "CodeWarning": "bitclass.codes",
     "ModelFileError": "bitclass.storage",
@@ -38,9 +38,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'bitclass' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

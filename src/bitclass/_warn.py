@@ -1,4 +1,4 @@
-"""Warnings that point at the line of the caller, however deep inside the package they arise."""
+"""Warnings that point at the user's line of code, however deep in the package they are issued."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import FrameType
 
 __all__ = ["warn"]
 
-# Code between the caller and ours: scikit-learn's methods, and context managers.
+# Packages to skip: this one, and what may lie between it and the user's code.
 _PACKAGES = ("bitclass", "contextlib", "sklearn")
 
 

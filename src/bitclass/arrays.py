@@ -1,12 +1,12 @@
-"""Arrays of rows, of NumPy and of other libraries, and the operations on them.
+"""Feature arrays of NumPy and other libraries, and operations on them.
 
 A feature matrix X of shape (n, d) is a NumPy array of any real dtype, a SciPy CSR matrix, or an
-array of torch or CuPy. Work on it goes block by block, each block a dense array of float32 (or
-float64 where float32 would lose digits), so that no second copy of X is ever made.
+array of torch or CuPy. It is processed in blocks, each a dense array of float32 (or float64 if
+float32 would lose digits), so that X is never copied as a whole.
 
 Code that works on arrays of any library takes its functions from ``namespace(X)``, which is NumPy
-for NumPy arrays; here are the few things that the array API standard lacks. No library is imported
-unless its arrays come in.
+for NumPy arrays; this module adds the few that the array API standard lacks. No other library
+is imported unless its arrays are passed.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ __all__ = [
 ]
 
 Array = Any  # NDArray, or an array of another library
-# NDArray, scipy.sparse CSR or `_native.SparseRows`; SciPy itself must stay out of prediction.
+# NDArray, scipy.sparse CSR or `_native.SparseRows`; prediction must not import SciPy.
 Features = Any
 _T = TypeVar("_T", bound=Any)
 
 _LIBRARIES = frozenset({"torch", "cupy", "array_api_strict"})
-# Columns of X'X that are one product: what lies below the diagonal is not computed.
+# Columns of X'X per product: blocks below the diagonal are not computed.
 _COLUMNS = 1024
-# Calls before a CUDA graph is recorded, in which libraries load their kernels and take memory.
+# Calls before a CUDA graph is recorded, in which libraries load kernels and allocate memory.
 _CALLS_BEFORE_RECORDING = 3
 
 _BLOCK_BYTES, _DEVICE_BLOCK_BYTES = 8 << 20, 1 << 30
@@ -75,9 +75,9 @@ def _library(X: Any) -> str:
 
 
 def is_foreign(X: Any) -> bool:
-    """Whether X is foreign: an array of torch, CuPy or array_api_strict, on whatever device.
+    """Whether X is foreign: an array of torch, CuPy or array_api_strict, on any device.
 
-    Foreign arrays are computed with on their own device, all others by NumPy and the kernels.
+    Foreign arrays are processed on their device, all others by NumPy and the kernels.
 
     Examples
     --------
@@ -92,50 +92,50 @@ def _compat() -> Any:
         return import_module("array_api_compat")
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
-            "arrays of other libraries than NumPy need array-api-compat: "
+            "arrays of libraries other than NumPy need array-api-compat: "
             "pip install 'bitclass[array-api]'"
         ) from None
 
 
 def namespace(X: Any) -> Any:
-    """The array API of the library that X belongs to."""
+    """The array API namespace of X."""
     return _compat().array_namespace(X) if is_foreign(X) else np
 
 
 def device(X: Array) -> Any:
-    """The device that an array lies on, "cpu" for NumPy."""
+    """The device of an array, "cpu" for NumPy."""
     return _compat().device(X) if is_foreign(X) else "cpu"
 
 
-def check_array(X: Any, name: str = "X", beside: Any = None) -> None:
-    """Refuse an array of another library that cannot be computed with, or lies elsewhere."""
+def check_array(X: Any, name: str = "X", reference: Any = None) -> None:
+    """Raise an error if X requires gradients, or is not on the device of `reference`."""
     if getattr(X, "requires_grad", False):
-        raise ValueError(f"{name} must not require gradients: give {name}.detach()")
-    if not is_foreign(X) or not is_foreign(beside):
+        raise ValueError(f"{name} must not require gradients: pass {name}.detach()")
+    if not is_foreign(X) or not is_foreign(reference):
         return
-    if namespace(X) is not namespace(beside) or device(X) != device(beside):
+    if namespace(X) is not namespace(reference) or device(X) != device(reference):
         raise ValueError(
-            f"{name} must lie where X lies, {_library(beside)} on {device(beside)}, or be a NumPy "
-            f"array; found {_library(X)} on {device(X)}"
+            f"{name} must be an array of {_library(reference)} on {device(reference)}, as X is, or "
+            f"a NumPy array; found {_library(X)} on {device(X)}"
         )
 
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """Name the argument where a device has no more memory."""
+    """Convert out-of-memory errors of a device to a MemoryError that names the argument."""
     try:
         yield
     except Exception as error:
         if type(error).__name__ != "OutOfMemoryError":
             raise
         raise MemoryError(
-            "X: the device has too little memory left; give fewer rows at a time, to partial_fit "
-            f"or fit_batches where it is training ({str(error).splitlines()[0]})"
+            "X: the device is out of memory; pass fewer rows at a time, for training to "
+            f"partial_fit or fit_batches ({str(error).splitlines()[0]})"
         ) from error
 
 
 def to_host(X: Any) -> Any:
-    """A NumPy array of the same values; anything that is no array of another library as it is."""
+    """Convert a foreign array to NumPy; anything else is returned unchanged."""
     library = _library(X) if is_foreign(X) else None
     if library == "torch":
         X = X.detach().cpu()
@@ -146,7 +146,7 @@ def to_host(X: Any) -> Any:
 def like(values: Array, reference: Array) -> Array:
     """Copy a NumPy array to the library and device of `reference`.
 
-    It is returned as it is where `reference` is a NumPy array, too, or `values` is foreign already
+    It is returned unchanged if `reference` is a NumPy array, too, or if `values` is already foreign
     or not numeric.
     """
     if not is_foreign(reference) or is_foreign(values) or values.dtype.kind not in "biuf":
@@ -154,26 +154,26 @@ def like(values: Array, reference: Array) -> Array:
     return namespace(reference).asarray(np.ascontiguousarray(values), device=device(reference))
 
 
-def hosted(found: _T) -> _T:
+def hosted(record: _T) -> _T:
     """Copy a dataclass with every foreign array in it, at any depth, replaced by a NumPy array."""
-    values = {field.name: getattr(found, field.name) for field in fields(found)}
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
     arrays = {
         name: hosted(value) if is_dataclass(value) else to_host(value)
         for name, value in values.items()
     }
-    return replace(found, **arrays)
+    return replace(record, **arrays)
 
 
 def take(X: Array, rows: Array) -> Array:
-    """Chosen rows of X, by index."""
+    """Rows of X, by index."""
     return namespace(X).take(X, like(rows, X), axis=0) if is_foreign(X) else X[rows]
 
 
 def put(values: Array, index: tuple[Array, ...], new: Array) -> None:
-    """``values[index] = new`` in place, by arrays of indices, none of them twice."""
+    """``values[index] = new`` in place, with arrays of unique indices."""
     if not is_foreign(values):
         values[index] = new
-    elif _library(values) == "array_api_strict":  # which has only what the standard has
+    elif _library(values) == "array_api_strict":  # the standard has no such assignment
         changed = np.array(values)
         changed[tuple(map(to_host, index))] = to_host(new)
         values[...] = like(changed, values)
@@ -182,7 +182,7 @@ def put(values: Array, index: tuple[Array, ...], new: Array) -> None:
 
 
 def top_k(scores: Array, k: int) -> tuple[Array, Array]:
-    """The largest of each row (n, k), in order, and where they are."""
+    """The k largest values of each row (n, k), in descending order, and their indices."""
     if _library(scores) == "torch":
         return sys.modules["torch"].topk(scores, k, dim=1)
     order = namespace(scores).argsort(scores, axis=1, descending=True)[:, :k]
@@ -190,63 +190,67 @@ def top_k(scores: Array, k: int) -> tuple[Array, Array]:
 
 
 def signs(values: Array, dtype: Any = None) -> Array:
-    """Signs of values as -1 or +1, where they lie, with sign(0) = +1; by default of their dtype.
+    """Signs of values as -1 or +1, with sign(0) = +1; by default in the dtype of `values`.
 
-    For NumPy arrays and int8 see `bitclass.codes.sign`.
+    For int8 in NumPy see `bitclass.codes.sign`.
     """
-    found = namespace(values).astype(values >= 0, values.dtype if dtype is None else dtype)
-    found *= 2
-    found -= 1
-    return found
+    result = namespace(values).astype(values >= 0, values.dtype if dtype is None else dtype)
+    result *= 2
+    result -= 1
+    return result
 
 
 def matmul_operand(Z: Array) -> Array:
-    """An array in the type that `matmul` takes: bfloat16 for torch on CUDA, else float32."""
+    """Convert to the type that `matmul` takes: bfloat16 for torch on CUDA, else float32."""
     if getattr(Z, "is_cuda", False):
         return Z.bfloat16()
     return namespace(Z).astype(Z, namespace(Z).float32, copy=False)
 
 
 def matmul(A: Array, B: Array) -> Array:
-    """Matrix product of two float32 or two bfloat16 arrays, summed in float32."""
+    """Matrix product of two float32 or two bfloat16 arrays, accumulated in float32."""
     if str(A.dtype) == "torch.bfloat16":
         torch = sys.modules["torch"]
         return torch.mm(A, B, out_dtype=torch.float32)
     return A @ B
 
 
-def recorded(work: Callable[..., Array]) -> Callable[..., Array]:
-    """Replay `work` as a CUDA graph where its first argument is a torch array on CUDA.
+def recorded(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Record a function as a CUDA graph and replay it, if its first argument is on CUDA.
 
-    `work` takes arrays of the same shapes and numbers at every call, and returns an array. The
-    graph is recorded after a few calls; replaying it saves the host the time to start a hundred
-    small kernels. What `work` changes, it must change in place. On other devices it is just called.
+    The function takes numbers and arrays of the same shapes at every call, and returns an array; it
+    may modify other arrays only in place. The graph is recorded after a few calls; replaying it
+    avoids the overhead of launching a hundred small kernels. On other devices the function is just
+    called.
     """
-    graph, inputs, found, n_calls = None, [], None, 0
+    graph, inputs, output, n_calls = None, [], None, 0
 
-    def done(first: Array, *others: Any) -> Array:
-        nonlocal graph, inputs, found, n_calls
+    def wrapper(first: Array, *others: Any) -> Array:
+        nonlocal graph, inputs, output, n_calls
         n_calls, torch = n_calls + 1, sys.modules.get("torch")
         if n_calls <= _CALLS_BEFORE_RECORDING or torch is None or not getattr(first, "is_cuda", 0):
-            return work(first, *others)
-        given = first, *others
+            return function(first, *others)
+        arguments = first, *others
         if graph is None:
-            inputs = [torch.asarray(value, device=first.device, copy=True) for value in given]
+            inputs = [torch.asarray(value, device=first.device, copy=True) for value in arguments]
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                found = work(*inputs)
-        for mine, value in zip(inputs, given, strict=True):
-            mine.copy_(value) if isinstance(value, torch.Tensor) else mine.fill_(value)
+                output = function(*inputs)
+        for recorded_input, value in zip(inputs, arguments, strict=True):
+            if isinstance(value, torch.Tensor):
+                recorded_input.copy_(value)
+            else:
+                recorded_input.fill_(value)
         graph.replay()
-        return found.clone()
+        return output.clone()
 
-    return done
+    return wrapper
 
 
 def add_gram(blocks: Iterable[Array], gram: Array) -> None:
-    """Add ``Z' Z`` of all blocks of rows (n, d) to `gram` (d, d) float64.
+    """Add ``Z' Z`` over blocks of rows (n, d) to `gram` (d, d) float64.
 
-    Rounded rows are nearby rows: so the sum of their squares stays positive definite.
+    Rows, not products, are rounded, so the sum remains positive semi-definite.
     """
     if not is_foreign(gram):
         add_gram_of_numpy(blocks, gram)
@@ -262,7 +266,7 @@ def add_gram(blocks: Iterable[Array], gram: Array) -> None:
 
 
 def class_sums(Z: Array, y: Array, sample_weight: NDArray[np.float64] | None, total: Array) -> None:
-    """Add rows (n, d) times their weights to row `y[i]` of `total` (C, d)."""
+    """Add each row i of Z (n, d), times its weight, to row `y[i]` of `total` (C, d)."""
     if not is_foreign(Z):
         class_sums_of_numpy(Z, y, sample_weight, total)
         return
@@ -275,18 +279,18 @@ def class_sums(Z: Array, y: Array, sample_weight: NDArray[np.float64] | None, to
     elif _library(Z) == "cupy":
         sys.modules["cupy"].add.at(total, y, Z)
     else:
-        is_own = y[None, :] == xp.arange(total.shape[0], device=device(Z))[:, None]
-        total += xp.astype(is_own, Z.dtype) @ Z
+        one_hot = y[None, :] == xp.arange(total.shape[0], device=device(Z))[:, None]
+        total += xp.astype(one_hot, Z.dtype) @ Z
 
 
 def as_features(X: Any, n_features: int, feature_names: tuple[str, ...] | None = None) -> Features:
-    """Rows as a NumPy array of a real type or CSR, from any array-like.
+    """Convert any array-like to a NumPy array of a real type, or to CSR.
 
     Parameters
     ----------
     X : array-like, SciPy sparse matrix or data frame of shape (n, d)
-        Of a frame the columns are selected by name where the names are known.
-    n_features : int, the number of features d
+        Columns of a data frame are selected by name if `feature_names` is given.
+    n_features : int, number of features d
     feature_names : (d,) names of the features, or None
     """
     if feature_names is not None and hasattr(X, "columns"):
@@ -304,20 +308,20 @@ def as_features(X: Any, n_features: int, feature_names: tuple[str, ...] | None =
         try:
             X = X.astype(np.float64)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"X must hold numbers: {error}") from None
+            raise ValueError(f"X must contain numbers: {error}") from None
     if X.dtype.kind not in "biuf":
-        raise ValueError(f"X must hold real numbers, found values of type {X.dtype}")
+        raise ValueError(f"X must contain real numbers, found values of type {X.dtype}")
     if X.ndim != 2 or X.shape[1] != n_features:
         raise ValueError(f"X must have shape (n, {n_features}), found {X.shape}")
     return X
 
 
 class RowError(ValueError):
-    """A row holds a number that cannot be encoded: NaN, infinity, or one that is too large."""
+    """A row contains a number that cannot be encoded: NaN, infinity, or one that is too large."""
 
 
 def check_finite(block: NDArray[Any], first_row: int) -> None:
-    """Refuse NaN and infinity in a block of dense rows (m, d), naming the first.
+    """Raise a RowError that names the first NaN or infinity in a block of dense rows, if any.
 
     Parameters
     ----------
@@ -325,7 +329,7 @@ def check_finite(block: NDArray[Any], first_row: int) -> None:
     first_row : int, number of the first row, for the message
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        # One sum is cheaper than a test of every value; only where it fails each is looked at.
+        # One sum is cheaper than testing every value, which is done only if the sum is not finite.
         if block.dtype.kind != "f" or np.isfinite(block.sum(dtype=np.float64)):
             return
     wrong = np.argwhere(~np.isfinite(block))
@@ -337,7 +341,7 @@ def check_finite(block: NDArray[Any], first_row: int) -> None:
 
 
 def compute_dtype(X: Features) -> np.dtype[Any]:
-    """The float type to compute in: float32 where it holds every value of X, else float64.
+    """The float type to compute in: float32 if it represents every value of X exactly, or float64.
 
     Examples
     --------
@@ -349,7 +353,7 @@ def compute_dtype(X: Features) -> np.dtype[Any]:
 
 
 def dense_rows(X: Features, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
-    """Chosen rows of X as a dense float array; a view where X is already one."""
+    """Selected rows of X as a dense float array; a view if possible."""
     if is_foreign(X):
         xp, chosen = namespace(X), X[rows, :] if isinstance(rows, slice) else take(X, rows)
         return xp.astype(chosen, getattr(xp, compute_dtype(X).name), copy=False)
@@ -372,13 +376,13 @@ def row_blocks(X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:
 
 
 def class_blocks(n_classes: int) -> Iterator[slice]:
-    """Classes in blocks, so that what is computed of all of them is never held at once."""
+    """Yield slices of classes, to keep temporaries small when there are many classes."""
     for start in range(0, n_classes, _CLASSES_PER_BLOCK):
         yield slice(start, min(start + _CLASSES_PER_BLOCK, n_classes))
 
 
 def sample_rows(n_rows: int, max_rows: int) -> NDArray[np.intp]:
-    """Indices of all rows or, of more than `max_rows`, a random choice that is always the same.
+    """Indices of all rows or, if there are more than `max_rows`, of a fixed random sample.
 
     Examples
     --------

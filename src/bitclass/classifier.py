@@ -57,15 +57,15 @@ __all__ = ["BinaryCodeClassifier"]
 
 @dataclass(frozen=True)
 class _State:
-    """What an estimator has learned, replaced as a whole.
+    """Fitted state of an estimator, always replaced as a whole.
 
     Attributes
     ----------
-    parameters : of the estimator, as they were when rows last came
-    statistics : what training continues from, or None where it was not kept
-    fitted : Fitted, or None where rows have come and were never solved
-    n_changes : int, of the statistics that `fitted` was learned from
-    classes : (C,) labels, where there are no statistics
+    parameters : dict, the estimator's parameters when rows were last added
+    statistics : what training continues from, or None if it was not kept
+    fitted : Fitted, or None before the first `solve`
+    n_changes : int, `statistics.n_changes` when `fitted` was computed
+    classes : (C,) labels, or None if there are statistics
     """
 
     parameters: dict[str, Any]
@@ -76,107 +76,108 @@ class _State:
 
     @property
     def is_solved(self) -> bool:
-        """Whether the model knows all rows."""
+        """Whether the model is up to date with the statistics."""
         if self.fitted is None:
             return False
         return self.statistics is None or self.statistics.n_changes == self.n_changes
 
 
 class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Multi-class classifier whose codes and class weights are both bits.
+    """Multi-class classifier with binary sample codes and binary class weights.
 
-    Every sample gets a code of `n_bits` bits, every class a binary weight vector, learned
-    together; a new sample is hashed by ``h(x) = sign(P'x + t)`` and gets the class at the smallest
-    Hamming distance, the lowest class index among equals.
+    Codes of `n_bits` bits per sample and binary weight vectors per class are learned jointly. A new
+    sample is hashed by ``h(x) = sign(P'x + t)`` and assigned to the class at the smallest Hamming
+    distance; ties go to the lowest class index.
 
     Parameters
     ----------
     n_bits : int, default=128
-        Length r of the codes; 256 for accuracy closer to that of a real-valued linear model.
+        Code length r. 256 bits come closer to the accuracy of a real-valued linear model.
 
     loss : {"exponential", "hinge", "logistic", "squared_hinge", "crammer_singer"} or callable, \
             default="hinge"
-        Loss of the margin ``m = w_c.b - w_y.b`` of each sample against each other class.
-        "hinge" is the paper's, linear and solved in closed form in a single pass over the rows,
-        for any number of classes. All others, the paper's "exponential" among them, compare all
-        pairs of classes and take at most 4,096 of them. A callable takes an array of margins and
-        returns one value each; it must not decrease.
+        Loss of the margin ``m = w_c.b - w_y.b`` of each sample against each other class. "hinge"
+        is the paper's linear loss, solved in closed form in a single pass over the rows for any
+        number of classes. All others, including the paper's "exponential", compare all pairs of
+        classes and support at most 4,096 classes. A callable maps an array of margins to an array
+        of losses and must be non-decreasing.
 
     scale : float, default=1.0
-        Factor on the margin inside the loss. 1 is the paper; about ``8 / n_bits`` makes the
-        exponential loss depend on many samples and not on the worst one alone.
+        Factor on the margin inside the loss. The paper uses 1; about ``8 / n_bits`` makes the
+        exponential loss depend on many samples rather than on the worst one alone.
 
     initial_codes : {"discriminant", "means", "projection", "random", "cca_itq"} or array of \
             shape (n_samples, n_bits), default="discriminant"
         The codes to start from. "discriminant" rotates the directions in which the class means
-        differ most, relative to the scatter within classes, and takes signs; with the hinge loss
-        the hash function follows in closed form. "means" takes the signs of random projections of
-        the class means, in coordinates without correlation, "projection" those of random
-        projections of the standardised features of each sample, "random" one random code per
-        class, "cca_itq" rotated canonical directions. An array has entries -1 and +1 and serves
-        `fit` only.
+        differ most, relative to the within-class scatter, and takes signs; with the hinge loss
+        the hash function then has a closed form. "means" takes the signs of random projections of
+        the decorrelated class means, "projection" those of random projections of each sample's
+        standardised features, "random" one random code per class, "cca_itq" rotated canonical
+        directions. An array has entries -1 and +1 and works with `fit` only.
 
     solver : {"flip", "mincut"}, default="flip"
         Solver of the binary quadratic program in one bit of all class weights: the paper's bit
-        flipping, which ends in a local optimum, or a minimum cut, which finds the global one and
-        needs a loss that is convex.
+        flipping, which finds a local optimum, or a minimum cut, which finds the global optimum
+        but requires a convex loss.
 
     max_iter : int, default=10
-        Maximum number of rounds of the alternation; it ends earlier when a round changes nothing.
+        Maximum number of rounds of the alternation, which stops early when a round changes nothing.
 
     alpha : float or "auto", default="auto"
-        Penalty that the hash function is learned with. For discriminant codes it is added to the
-        variances within classes, in units of their mean, and "auto" chooses it on the rows that
-        refinement holds out. Where the hash function is a ridge regression (other starting codes,
-        other losses, class weights) it is in units of the variance of each feature, and "auto"
+        Regularisation strength of the hash function. For discriminant codes it is added to the
+        within-class variances, in units of their mean, and "auto" chooses it on the rows that
+        refinement holds out. If the hash function is a ridge regression (other starting codes,
+        other losses, class weights), it is in units of each feature's variance, and "auto"
         chooses it by generalised cross-validation.
 
     refine : bool or "auto", default="auto"
-        Whether to improve projection and weights together on the classification loss, from where
-        the alternation ended. Some rows are held out, and the refined model is taken only if it is
-        at least as accurate on them as the model it started from; the probabilities are calibrated
-        there. "auto" does so where there are at least 500 rows, and two per class.
+        Whether to improve projection and weights jointly on the classification loss after the
+        alternation. Some rows are held out; the refined model is kept only if it is at least as
+        accurate on them as the model it started from, and the probabilities are calibrated on
+        them. "auto" refines if there are at least 500 rows, and two per class.
 
     kernel : {"rbf"} or None, default=None
-        With "rbf" rows are hashed by their similarities to anchors: the centres of a few rounds of
-        k-means.
+        With "rbf", rows are hashed by their similarities to anchors, the centres found by a few
+        rounds of k-means.
 
     n_anchors : int or "auto", default="auto"
-        Number of anchors of the kernel. "auto" is 1,000, or 2,000 where rows have at most 128
-        features, and all rows where those are fewer.
+        Number of kernel anchors. "auto" is 1,000, or 2,000 if rows have at most 128 features, but
+        never more than the number of rows.
 
     gamma : {"scale", "median"} or float, default="scale"
-        Width of the kernel ``exp(-gamma |x - a|^2)`` of standardised rows: "scale" is one over the
-        number of features, "median" one over the median of the squared distances.
+        Coefficient of the kernel ``exp(-gamma |x - a|^2)`` on standardised rows: "scale" is one
+        over the number of features, "median" one over the median squared distance.
 
     rescore : "auto", int or False, default="auto"
-        How many nearest classes are ranked by ``w_c.tanh(P'x + t)``, in which each bit counts by
-        how certain it is. "auto" is 16, unless none or 64 is clearly better on the rows that
-        refinement holds out. False is the paper's rule, the nearest class.
+        Number of nearest classes to rank again by ``w_c.tanh(P'x + t)``, which weights each bit by
+        its certainty. "auto" is 16, unless 0 or 64 is clearly better on the rows that refinement
+        holds out. False is the paper's rule: predict the nearest class.
 
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, as in scikit-learn. With them the hash function is a regression
-        also from discriminant codes.
+        Weights of the classes, as in scikit-learn. With class weights, the hash function is a
+        ridge regression even for discriminant codes.
 
     precision : {"auto", "int8", "float32"}, default="auto"
-        What new samples are encoded in. "int8" quantises rows and projection on the fly: several
-        times faster, and it gives a row the same code in any batch, on any machine. It is too
-        coarse for similarities to anchors, so "auto" is "float32" with a kernel, "int8" without.
+        Arithmetic in which new samples are encoded. "int8" quantises rows and projection on the
+        fly: it is several times faster, and a row gets the same code in any batch, on any machine.
+        It is too coarse for similarities to anchors, so "auto" is "float32" with a kernel, "int8"
+        without.
 
     n_jobs : int or None, default=None
-        Number of threads, negative as in scikit-learn, at most the cores that the process may use.
-        None means what `set_num_threads` or ``BITCLASS_NUM_THREADS`` say, or else all these cores.
+        Number of threads, at most the cores that the process may use; negative values count as in
+        scikit-learn. None means the value of `set_num_threads` or ``BITCLASS_NUM_THREADS``, or else
+        all these cores.
 
     max_time : float or None, default=None
-        Seconds after which `fit` stops refining and keeps the best model so far. The model before
-        refinement is always finished.
+        Seconds after which `fit` stops refining and keeps the best model so far. The steps before
+        refinement always run to completion.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the starting codes, the anchors and the refinement.
 
     verbose : int, default=0
-        Whether to print a line after each round and each epoch of refinement, and to show a
-        progress bar of refinement in notebooks.
+        Whether to print a line after each round and each refinement epoch, and to show a progress
+        bar in notebooks.
 
     Attributes
     ----------
@@ -201,34 +202,34 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         Number of rounds of the alternation.
 
     refinement_ : dict or None
-        Facts about the refinement: whether it was taken, the accuracy before and after on the
-        held-out rows, their number, and the epochs; None where there was none.
+        Facts about the refinement: whether its result was kept, the accuracy before and after on
+        the held-out rows, their number, and the epochs. None if the model was not refined.
 
     alpha_ : float or None
-        Penalty that the hash function was learned with; None after loading.
+        Regularisation strength that was used; None after loading.
 
     n_features_in_ : int
         Number of features seen in `fit`.
 
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, where all are strings.
+        Names of the features, if all are strings.
 
     Notes
     -----
-    `fit` keeps the sums it learned from, ``8 d^2 + 8 C d`` bytes, so that `partial_fit` can
-    continue. Only losses other than "hinge" that start from codes of the samples ("projection",
-    "cca_itq") keep more, ``r / 8 + 16`` bytes per sample. A pickle and a model file hold the model
-    without the sums; to keep both, see `save` and `load`.
+    `fit` keeps the sums over the rows, ``8 d^2 + 8 C d`` bytes, so that `partial_fit` can
+    continue. Losses other than "hinge" with starting codes per sample ("projection", "cca_itq")
+    also keep ``r / 8 + 16`` bytes per sample. Pickles and model files hold the model without the
+    sums; to keep both, see `save` and `load`.
 
-    Sparse rows of more than 2,048 features, and dense ones of more than 8,192, are learned on
-    mini-batches without any sums of pairs of features. `projection_` of sparse rows then has a row
-    for each feature that occurs often enough, ``packed().hash_function.columns``. `partial_fit`
-    learns its first batch as `fit` does and takes later ones in by small steps, at once, so that
-    the model depends on their order; with more than 2,048 classes later batches change the weights
-    alone.
+    Sparse rows with more than 2,048 features, and dense rows with more than 8,192, are learned
+    from mini-batches without sums over pairs of features. For sparse rows, `projection_` then has
+    one row per feature that occurs often enough, ``packed().hash_function.columns``. `partial_fit`
+    treats its first batch as `fit` does and applies later ones immediately, in small steps, so the
+    model depends on their order; with more than 2,048 classes, later batches change the weights
+    only.
 
-    The attributes describe the model as it was last solved. After `partial_fit` they do not exist
-    until `solve` or a prediction has taken the new rows in.
+    The attributes describe the model as it was last solved. After `partial_fit` they are
+    unavailable until `solve` or a prediction has updated the model.
 
     Examples
     --------
@@ -296,7 +297,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         loss: str | Callable[[NDArray[np.float64]], Any] = "exponential",
         **parameters: Any,
     ) -> Self:
-        """The published method: its starting codes, its regression, and the nearest class.
+        """Create an estimator with the parameters of the published method.
 
         Parameters
         ----------
@@ -307,8 +308,8 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         Returns
         -------
         BinaryCodeClassifier
-            With random starting codes, a ridge regression of fixed penalty, no refinement, and the
-            class at the smallest Hamming distance.
+            With random starting codes, ridge regression with a fixed penalty, no refinement, and
+            prediction of the class at the smallest Hamming distance.
 
         Examples
         --------
@@ -325,7 +326,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         return cls(n_bits, loss=loss, **published | parameters)
 
     # ---------------------------------------------------------------------------------------------
-    # Learning
+    # Training
     # ---------------------------------------------------------------------------------------------
 
     def fit(
@@ -337,7 +338,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         *,
         callback: Callable[[Epoch], Any] | None = None,
     ) -> Self:
-        """Learn from all rows at once.
+        """Fit the model to all rows at once.
 
         Parameters
         ----------
@@ -345,19 +346,19 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         y : array-like of shape (n_samples,)
         sample_weight : array-like of shape (n_samples,), optional
         groups : array-like of shape (n_samples,), optional
-            Labels of groups, such as the source of each row. Refinement then holds out whole
-            groups, as scikit-learn's GroupShuffleSplit does, and judges by rows of sources that it
-            has not learned from.
+            Group label of each row, such as its source. Refinement then holds out whole groups,
+            as scikit-learn's GroupShuffleSplit does, and so evaluates on sources that were not
+            trained on.
         callback : callable, optional
             Called after each epoch of refinement with an object that has the attributes `epoch`,
             `n_epochs`, `accuracy` (on the held-out rows) and `objective` (mean cross-entropy of
-            the training rows). Refinement stops where it returns True, and the best model so far
-            is kept.
+            the training rows). If it returns True, refinement stops and the best model so far is
+            kept.
 
         Returns
         -------
         self
-            If anything is raised, the estimator is as it was before the call.
+            If an exception is raised, the estimator is unchanged.
         """
         with self._unchanged_on_error():
             settings = self._checked_settings(callback)
@@ -368,18 +369,19 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
                 groups = check_groups(to_host(groups), X.shape[0])
                 if is_wide(settings, codes, X):
                     raise ValueError(
-                        f"groups must be None for rows of {X.shape[1]:,} features: more than "
-                        f"{MAX_DENSE_FEATURES_OF_SPARSE:,} sparse or {MAX_DENSE_FEATURES:,} dense "
-                        "ones are learned on mini-batches, from which single rows are held out"
+                        f"groups must be None for rows with {X.shape[1]:,} features: rows with "
+                        f"more than {MAX_DENSE_FEATURES_OF_SPARSE:,} sparse or "
+                        f"{MAX_DENSE_FEATURES:,} dense features are learned from mini-batches, "
+                        "which hold out single rows"
                     )
             if weights is not None and not weights.all():
-                counts = weights > 0
-                codes = codes if isinstance(codes, str) else codes[counts]
+                weighted = weights > 0
+                codes = codes if isinstance(codes, str) else codes[weighted]
                 if groups is not None:
-                    groups = np.unique(groups[counts], return_inverse=True)[1]
-            batch = _with_weight(X, labels, weights)
+                    groups = np.unique(groups[weighted], return_inverse=True)[1]
+            batch = _drop_zero_weights(X, labels, weights)
             check_class_count(to_host(batch[1]))  # before the work
-            # Rows of weight 0 may bring classes of their own.
+            # Classes whose rows all have weight 0 count as known, too.
             known = None if weights is None else np.unique(to_host(labels))
             with training_threads(self.n_jobs):
                 statistics = _first_batch(settings, codes, batch, known)
@@ -397,25 +399,25 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         feature_names: Sequence[str] | None = None,
         callback: Callable[[Epoch], Any] | None = None,
     ) -> Self:
-        """Learn from rows that come in batches, without holding them.
+        """Fit the model to rows read in batches, without keeping them in memory.
 
-        With ``refine=False`` one pass is enough; refinement passes over the rows again.
+        With ``refine=False`` one pass is enough; refinement makes further passes over the rows.
 
         Parameters
         ----------
         batches : callable
-            Given the number of a row, yields the rows from there on, in the same order every time:
+            Called with a row number, yields the rows from there on, in the same order every time:
             tuples of X and y, or of X, y and sample_weight.
         sample : tuple of X and y, optional
-            Rows from all over the data, which set up standardisation, anchors and starting codes;
-            by default the first batch.
+            Rows sampled from all of the data, from which standardisation, anchors and starting
+            codes are computed; by default the first batch.
         statistics : Statistics, optional
-            Sums over the first ``statistics.n_rows`` rows, to resume from. They are added to.
+            Sums over the first ``statistics.n_rows`` rows, to resume from. Updated in place.
         on_batch : callable, optional
             Called with the statistics after each batch of the first pass.
         n_rows : int, optional
-            How many rows ``batches(0)`` yields, where they are a sample of the rows that
-            `statistics` has the sums of.
+            Number of rows that ``batches(0)`` yields, if these are a sample of the rows summed in
+            `statistics`.
         feature_names : sequence of str, optional
             Names of the features.
         callback : callable, optional
@@ -424,7 +426,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         Returns
         -------
         self
-            If anything is raised, the estimator is as it was before the call.
+            If an exception is raised, the estimator is unchanged.
 
         Examples
         --------
@@ -453,7 +455,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
                     if sample is None:
                         raise ValueError("batches must yield at least one batch, found none")
                 X, y = sample[:2]
-                first = _with_weight(*check_rows(self, X, y, None, reset=True))
+                first = _drop_zero_weights(*check_rows(self, X, y, None, reset=True))
                 wide = is_wide(settings, codes, first[0])
 
             def checked(start_row: int) -> Iterator[Batch]:
@@ -462,10 +464,10 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
                     X, labels, weights = check_rows(self, X, y, weight, reset=False)
                     if resumed and weights is not None and not weights.all():
                         raise ValueError(
-                            "sample_weight and class_weight must not be 0 where a run is resumed "
-                            "from statistics, because such rows are not counted"
+                            "sample_weight and class_weight must not be 0 when a run is resumed "
+                            "from statistics, because rows of weight 0 are not counted"
                         )
-                    yield _with_weight(X, labels, weights)
+                    yield _drop_zero_weights(X, labels, weights)
 
             with training_threads(self.n_jobs):
                 if wide:
@@ -490,31 +492,32 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Add a batch of rows; the model takes them in when `solve` or a prediction is next called.
+        """Add a batch of rows; the model is updated at the next call of `solve` or a prediction.
 
-        After `fit` or `fit_batches` with refinement, the refined hash function stays. New classes
-        get the weights that it gives their means; known classes that gained rows do too where that
-        is better; all others keep theirs. To learn the hash function anew, call `fit` with all
-        rows.
+        After `fit` or `fit_batches` with refinement, the refined hash function is kept. The
+        weights of new classes are the codes of their means; so are those of known classes that
+        gained rows, if that is better; all others stay. To learn the hash function again, call
+        `fit` with all rows.
 
-        Without refinement, any split of the rows gives the model of ``fit`` with
-        ``refine=False``. Kernel anchors and the starting codes "projection" and "cca_itq" are set
-        up on the first batch, which should therefore be a fair sample. With such codes and another
-        loss than "hinge", a row counts in the regression with the code that most of its class has.
+        Without refinement, the result equals ``fit`` with ``refine=False``, however the rows are
+        split into batches. Kernel anchors and the starting codes "projection" and "cca_itq" are
+        computed from the first batch, which should therefore be a representative sample. With
+        these codes and a loss other than "hinge", each row enters the regression with the most
+        common code of its class.
 
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
-            Labels; a batch may bring classes never seen before.
+            Labels; a batch may contain classes not seen before.
         classes : array-like of shape (n_classes,), optional
-            Labels that will come, to give them a place from the start.
+            Labels expected in later batches, included in `classes_` from the start.
         sample_weight : array-like of shape (n_samples,), optional
 
         Returns
         -------
         self
-            If anything is raised, no row of the batch was added.
+            If an exception is raised, no row of the batch was added.
         """
         with self._unchanged_on_error():
             settings = self._checked_settings(in_batches=True)
@@ -524,7 +527,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             known = check_classes(classes, labels)
             if known is None and weights is not None:
                 known = np.unique(to_host(labels))
-            batch = _with_weight(X, labels, weights)
+            batch = _drop_zero_weights(X, labels, weights)
             with training_threads(self.n_jobs):
                 if is_first:
                     if batch[0].shape[0] == 0:
@@ -540,12 +543,12 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         return self
 
     def remove_classes(self, labels: ArrayLike) -> Self:
-        """Forget classes; what their rows added to the sums is removed as far as it is known.
+        """Remove classes, and an estimate of what their rows contributed to the sums.
 
         Parameters
         ----------
         labels : array-like of shape (k,)
-            Labels of known classes; at least two others must have samples.
+            Labels of known classes; at least two other classes must have samples.
 
         Returns
         -------
@@ -561,9 +564,9 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         return self
 
     def solve(self) -> Self:
-        """Take the rows since the last call of `fit` or `solve` into the model.
+        """Update the model with the rows added since the last call of `fit` or `solve`.
 
-        Predictions do so by themselves; reading an attribute never does.
+        Predictions call this automatically; reading an attribute never does.
 
         Returns
         -------
@@ -585,9 +588,9 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         groups: NDArray[np.intp] | None = None,
         update: Fitted | None = None,
     ) -> None:
-        """Become fitted to the sums, and to the rows if they are available.
+        """Fit to the sums, and to the rows if they are available.
 
-        A refined model to `update` keeps its hash function.
+        If `update` is a refined model, its hash function is kept.
         """
         check_class_count(statistics.classes[statistics.class_weights > 0])
         if isinstance(statistics, WideState):
@@ -596,7 +599,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             fitted = update_model(settings, update, statistics)
         else:
             fitted = fit_model(settings, statistics, rows, n_rows, groups)
-        if settings.rescore is not None:  # an updated model has the short list of its refinement
+        if settings.rescore is not None:  # an updated model still has the one chosen in refinement
             fitted.model.rescore = settings.rescore
         parameters = self._state.parameters if rows is None else self.get_params(deep=False)
         self._state = _State(parameters, statistics, fitted, statistics.n_changes)
@@ -616,12 +619,12 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             return state.statistics
         if state.fitted is not None and "columns" in (state.fitted.refinement or {}):
             raise error(
-                "what models of text and other wide rows learn on from is in neither a model "
-                "file nor a pickle: keep the estimator in memory, or call fit with all rows"
+                "the training state of a model of text or other wide rows is stored in neither "
+                "model files nor pickles: keep the estimator in memory, or call fit with all rows"
             )
         raise error(
-            "the sums over earlier rows are not in a model file or a pickle: keep them with "
-            "bitclass.training.save_statistics and give them to "
+            "the sums over earlier rows are stored in neither model files nor pickles: save them "
+            "with bitclass.training.save_statistics and pass them to "
             "BinaryCodeClassifier.load(path, statistics=...), or call fit with all rows"
         )
 
@@ -631,8 +634,8 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         self._validate_params()
         if in_batches and isinstance(self.class_weight, str):
             raise ValueError(
-                f"class_weight={self.class_weight!r} needs all rows at once; where rows come in "
-                "batches, give the weights as a dict"
+                f"class_weight={self.class_weight!r} needs all rows at once; to train in batches, "
+                "pass the weights as a dict"
             )
         if self.verbose:
             callback = with_bar(callback)
@@ -669,7 +672,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             return model.predict(X)
 
     def decision_function(self, X: Features) -> NDArray[np.float64]:
-        """Scores of the classes, of which the largest is that of the predicted class.
+        """Class scores; the predicted class has the largest.
 
         Parameters
         ----------
@@ -678,13 +681,14 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            Without rescoring ``w_c.h(x)``, in [-n_bits, n_bits]. With it ``w_c.tanh(P'x + t)`` for
-            the classes on the short list, and less than these for all others. Classes without
-            samples have the lowest score of all. For two classes, as scikit-learn has it, of shape
-            (n_samples,): half the difference of the two, positive for ``classes_[1]``.
+            Without rescoring ``w_c.h(x)``, in [-n_bits, n_bits]. With rescoring
+            ``w_c.tanh(P'x + t)`` for the classes on the short list, and lower scores for all
+            others. Classes without samples have the lowest score of all. For two classes, the shape
+            is (n_samples,), as in scikit-learn: half the difference of the two scores, positive for
+            ``classes_[1]``.
         """
         with self._predicting(X) as (model, X):
-            scores = self._of_all_classes(model.scores(X), -4.0 * model.n_bits)
+            scores = self._for_all_classes(model.scores(X), -4.0 * model.n_bits)
         if scores.shape[1] == 2:
             return (scores[:, 1] - scores[:, 0]) / 2
         return scores
@@ -692,8 +696,8 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
     def predict_proba(self, X: Features) -> NDArray[np.float64]:
         """Class probabilities.
 
-        The result has a column per class; with many classes, `top_classes` gives the
-        probabilities of the best ones without such an array.
+        The result has one column per class; with many classes, `top_classes` returns the
+        probabilities of the best ones without allocating such an array.
 
         Parameters
         ----------
@@ -704,10 +708,10 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         ndarray of shape (n_samples, n_classes)
         """
         with self._predicting(X) as (model, X):
-            return self._of_all_classes(model.predict_proba(X), 0.0)
+            return self._for_all_classes(model.predict_proba(X), 0.0)
 
     def predict_log_proba(self, X: Features) -> NDArray[np.float64]:
-        """Logarithms of the class probabilities, which do not underflow.
+        """Logarithms of the class probabilities, computed without underflow.
 
         Parameters
         ----------
@@ -719,12 +723,12 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             -inf for classes without samples.
         """
         with self._predicting(X) as (model, X):
-            return self._of_all_classes(model.predict_log_proba(X), -np.inf)
+            return self._for_all_classes(model.predict_log_proba(X), -np.inf)
 
     def top_classes(
         self, X: Features, k: int, *, probabilities: bool = False
     ) -> tuple[NDArray[Any], ...]:
-        """The k best classes, without an array of all n_samples x n_classes scores.
+        """The k best classes, without computing all n_samples x n_classes scores.
 
         Parameters
         ----------
@@ -736,12 +740,12 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         Returns
         -------
         labels : ndarray of shape (n_samples, k)
-            Best first: the rescored short list in the order of its scores, then the others by
-            distance; equals in the order of `classes_`.
+            Best first: the rescored short list ordered by score, then the others by distance;
+            ties in the order of `classes_`.
         distances : ndarray of shape (n_samples, k), int32
             Hamming distances.
         probabilities : ndarray of shape (n_samples, k)
-            Where asked for.
+            Only if ``probabilities=True``.
         """
         with self._predicting(X) as (model, X):
             return model.top_classes(X, k, probabilities=probabilities)
@@ -759,13 +763,13 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         -------
         float
         """
-        from sklearn.metrics import accuracy_score  # here, because it takes 0.3 s
+        from sklearn.metrics import accuracy_score  # imported here because it takes 0.3 s
 
         weights = to_host(sample_weight)
         return float(accuracy_score(to_host(y), to_host(self.predict(X)), sample_weight=weights))
 
     def encode(self, X: Features) -> NDArray[np.uint8]:
-        """Codes of samples, packed.
+        """Packed codes of samples.
 
         Parameters
         ----------
@@ -780,7 +784,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             return model.encode(X)
 
     def packed(self) -> PackedModel:
-        """The model without the estimator: all that predicting needs.
+        """The model without the estimator: all that prediction needs.
 
         Returns
         -------
@@ -795,21 +799,21 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
 
     @contextmanager
     def _predicting(self, X: Features) -> Iterator[tuple[PackedModel, Features]]:
-        """The model and checked rows, on `n_jobs` threads; in float32 it is BLAS that has them."""
+        """Model and checked rows; inside the block, kernels or BLAS use `n_jobs` threads."""
         model = self.solve()._solved().model
-        # The model itself checks arrays of other libraries; the kernels refuse what is not finite,
-        # at no cost.
+        # The model itself checks arrays of other libraries; the kernels reject non-finite values
+        # at no extra cost.
         if not is_foreign(X):
             X = validate_data(self, X, reset=False, ensure_all_finite=False, **ACCEPTED)
         in_int8 = model.hash_function.precision == "int8"
         with thread_limit(self.n_jobs) if in_int8 else prediction_threads(self.n_jobs):
             yield model, X
 
-    def _of_all_classes(self, values: NDArray[np.float64], of_others: float) -> NDArray[np.float64]:
-        """Columns of `classes_` from those of the classes that have samples."""
+    def _for_all_classes(self, values: NDArray[np.float64], fill: float) -> NDArray[np.float64]:
+        """One column per entry of `classes_`, filled with `fill` for classes without samples."""
         if values.shape[1] == len(self.classes_):
             return values
-        columns = np.full((values.shape[0], len(self.classes_)), of_others)
+        columns = np.full((values.shape[0], len(self.classes_)), fill)
         known = np.searchsorted(self.classes_, self._solved().model.classes)
         columns[:, known] = to_host(values)
         return like(columns, values)
@@ -823,7 +827,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         check_is_fitted(self)
         if not self._state.is_solved:
             raise AttributeError(
-                "rows came by partial_fit since the model was last solved: call solve first"
+                "partial_fit has added rows since the model was last solved: call solve first"
             )
         assert self._state.fitted is not None
         return self._state.fitted
@@ -862,12 +866,12 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
 
     @property
     def alpha_(self) -> float | None:
-        """Penalty that the hash function was learned with; None after loading."""
+        """Regularisation strength that was used; None after loading."""
         return self._solved().alpha
 
     @property
     def refinement_(self) -> dict[str, Any] | None:
-        """Facts about the refinement, None where there was none."""
+        """Facts about the refinement, None if the model was not refined."""
         return self._solved().refinement
 
     @property
@@ -888,44 +892,45 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
     # ---------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        """State of a pickle: without the sums, unless the model has yet to take rows in."""
+        """State for pickling: without the sums, unless the model is not yet solved."""
         state: dict[str, Any] = dict(super().__getstate__())
         if self.__sklearn_is_fitted__() and self._state.is_solved:
-            self.packed()  # whose summary tells of the sums
+            self.packed()  # writes the summary, which needs the sums
             state["_state"] = replace(self._state, statistics=None, classes=self.classes_)
         return state
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A copy that learns on by itself: unlike a pickle, it has the sums."""
+        """An independent copy that, unlike a pickle, includes the sums."""
         copied = memo[id(self)] = type(self).__new__(type(self))
         copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return copied
 
     def __copy__(self) -> Self:
-        # Of the same sums, two estimators would each count the other's rows.
+        # If two estimators shared the sums, each would count the other's rows.
         return copy.deepcopy(self)
 
     def save(
         self, path: str | os.PathLike[str], *, projection: ProjectionType | None = None
     ) -> None:
-        """Save the model to a file, whole or not at all.
+        """Save the model to a file atomically.
 
-        The file holds what predicting needs, the parameters, and a summary of the training; not
-        the sums that `partial_fit` continues from, which `bitclass.training.save_statistics`
-        writes. `bitclass.load` reads it without scikit-learn, :meth:`load` gives an estimator.
+        The file holds what prediction needs, the parameters, and a summary of the training, but not
+        the sums that `partial_fit` continues from: `bitclass.training.save_statistics` saves
+        those. `bitclass.load` reads the file without scikit-learn; :meth:`load` returns an
+        estimator.
 
-        Classes without samples, which `partial_fit` was told of, are not part of the model: an
-        estimator that is loaded without the sums has no columns for them in `predict_proba`.
+        Classes without samples, passed to `partial_fit` as `classes`, are not part of the model: an
+        estimator loaded without the sums has no columns for them in `predict_proba`.
 
         Parameters
         ----------
         path : str or path
-            By custom ``*.safetensors``; a file that is there is replaced.
+            Conventionally ``*.safetensors``; an existing file is replaced.
         projection : {"float32", "float16", "int8"}, optional
-            What to save `projection_` in. "float32" changes nothing at all; "float16" takes half
-            the space; "int8" takes a quarter, and changes no prediction of an estimator whose
-            `precision` is "int8". By default "int8" for such an estimator of wide rows, "float32"
-            for all others.
+            Data type in which to save `projection_`. "float32" is exact; "float16" takes half the
+            space; "int8" takes a quarter, and does not change the predictions of an estimator
+            whose `precision` is "int8". The default is "int8" for such an estimator of wide rows,
+            "float32" for all others.
 
         Examples
         --------
@@ -946,20 +951,20 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, statistics: Statistics | None = None) -> Self:
-        """Read an estimator from a file that `save` wrote.
+        """Load an estimator from a file written by `save`.
 
-        It predicts as the one that was saved did (see there), and has its parameters, but for
-        `n_jobs`, `max_time` and `verbose`; `objective_history_` has one entry per step. To predict
-        without scikit-learn, `bitclass.load` reads the same file.
+        It has the parameters of the saved estimator except `n_jobs`, `max_time` and `verbose`, and
+        makes the same predictions (but see `save` on `projection`); `objective_history_` has one
+        entry per step. To predict without scikit-learn, load the file with `bitclass.load`.
 
         Parameters
         ----------
         path : str or path
-            The file need not be trusted: nothing in it is run.
+            The file need not be trusted: no code in it is executed.
         statistics : Statistics, optional
-            The sums that the model was learned from, as `bitclass.training.load_statistics` reads
-            them, from which `partial_fit` continues. Rows that they have and the model has not are
-            taken in by the next `solve` or prediction.
+            The sums that the model was fitted to, from `bitclass.training.load_statistics`, so
+            that `partial_fit` can continue. If they include rows that the model has not seen, the
+            next `solve` or prediction updates it.
 
         Returns
         -------
@@ -968,7 +973,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         Raises
         ------
         ModelFileError
-            If this is not a model file, or damaged, or of a version that is not understood.
+            If the file is not a model file, is damaged, or has an unsupported version.
 
         Examples
         --------
@@ -1007,7 +1012,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         codes = check_initial_codes(classifier.initial_codes, None, settings.n_bits)
         check_continuation(statistics, settings, codes)
         if fitted.is_refined and not statistics.class_weights_when_refined.any():
-            # A file of version 0.1 does not tell; its sums are those of the model.
+            # Files of version 0.1 do not store this; their sums are those of the model.
             known = np.isin(statistics.classes, model.classes)
             statistics.class_weights_when_refined = np.where(known, statistics.class_weights, 0.0)
         classifier._state = replace(state, statistics=statistics)
@@ -1017,7 +1022,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
 def _first_batch(
     settings: Settings, codes: str | NDArray[Any], batch: Batch, classes: NDArray[Any] | None
 ) -> Statistics | WideState:
-    """What a first batch of rows gives: their sums, or a model of wide rows."""
+    """State after the first batch: sums over its rows, or a model of wide rows."""
     n_features = batch[0].shape[1]
     if is_wide(settings, codes, batch[0]):
         return fit_wide(settings, lambda: iter([batch]), n_features, classes)
@@ -1026,9 +1031,11 @@ def _first_batch(
     return statistics
 
 
-def _with_weight(X: Features, labels: NDArray[Any], weights: NDArray[np.float64] | None) -> Batch:
-    """The rows that have weight: those of weight 0 are as if absent."""
+def _drop_zero_weights(
+    X: Features, labels: NDArray[Any], weights: NDArray[np.float64] | None
+) -> Batch:
+    """Drop rows of weight 0."""
     if weights is None or weights.all():
         return X, labels, weights
-    counts = np.flatnonzero(weights > 0)
-    return take(X, counts), take(labels, counts), weights[counts]
+    weighted = np.flatnonzero(weights > 0)
+    return take(X, weighted), take(labels, weighted), weights[weighted]

@@ -1,7 +1,7 @@
-"""The bit contract: how a vector of signs becomes bytes, and back; and codes no two of which agree.
+"""Binary codes: packing of sign vectors into bytes, and resolution of duplicate codes.
 
-sign(0) is +1. Bit k is set where entry k is +1, and sits in byte k // 8 at position k % 8 (little
-bit order). Padding bits of the last byte are 0, on both sides of every comparison, so that
+sign(0) is +1. Bit k is set if entry k is +1, and is stored in byte k // 8 at position k % 8 (little
+bit order). Padding bits of the last byte are always 0, so that
 
     w . b = r - 2 * Hamming(w, b)
 
@@ -32,9 +32,9 @@ __all__ = [
     "unpack",
 ]
 
-#: Longest code that is learned: the look-ups of training have 16-bit indices (native/training.hpp).
+#: Maximum code length: lookups in training have 16-bit indices (native/training.hpp).
 MAX_BITS = 8191
-# With so many bits more than twice log2(C), two of C random codes are equal once in 256 models.
+# With this many bits beyond 2 log2(C), some two of C random codes are equal in one of 256 models.
 _SPARE_BITS = 7
 
 
@@ -51,7 +51,7 @@ def sign(values: ArrayLike) -> NDArray[np.int8]:
 
 
 def packed_width(n_bits: int) -> int:
-    """Bytes that hold `n_bits` bits."""
+    """Number of bytes for `n_bits` bits."""
     return -(-n_bits // 8)
 
 
@@ -94,31 +94,31 @@ def hamming(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.int32]:
 
 
 class CodeWarning(UserWarning):
-    """Two classes came out with the same weights, or too few bits were given to tell all apart."""
+    """Two classes have the same weights, or there are too few bits to separate all classes."""
 
 
 def make_distinct(
     weights: NDArray[np.int8], code_sums: NDArray[Any], classes: Sequence[Any] | NDArray[Any]
 ) -> NDArray[np.int8]:
-    """Give classes that share their weights with an earlier class the nearest spare pattern.
+    """Replace weights that equal those of an earlier class by the nearest unused pattern.
 
-    The bits that change are those that the samples of the class care least about.
+    The bits with the smallest effect on the loss of the class's samples are flipped.
 
     Parameters
     ----------
     weights : (C, r) int8 in {-1, +1}
-    code_sums : (C, r), the weighted sum of the codes of each class
+    code_sums : (C, r), weighted sum of the codes of each class
     classes : (C,) labels, for the message
 
     Returns
     -------
-    (C, r) int8; `weights` itself where nothing had to change
+    (C, r) int8; `weights` itself if all were distinct
 
     Warns
     -----
     CodeWarning
-        If two classes had the same weights, and so few bits would have given two of them the same
-        by chance. With more bits it is the classes that are alike.
+        If two classes had the same weights, and there are so few bits that this may be chance. With
+        more bits, the classes themselves must be alike.
     """
     n_classes, n_bits = weights.shape
     packed = pack(weights)
@@ -129,39 +129,39 @@ def make_distinct(
     weights = weights.copy()
     earlier = first[inverse.ravel()]
     repeated = np.flatnonzero(earlier != np.arange(n_classes))
-    taken = {packed[c].tobytes() for c in first}
+    used = {packed[c].tobytes() for c in first}
     total = code_sums.sum(axis=0, dtype=np.float64)
-    # Classes of one pattern and equal costs try the same patterns in the same order: each goes on
-    # where the one before it ended, or k such classes would try k^2 patterns.
-    _, of_equal_sums = np.unique(code_sums[repeated], axis=0, return_inverse=True)
-    alike = list(zip(inverse.ravel()[repeated].tolist(), of_equal_sums.ravel(), strict=True))
-    n_left, begun = Counter(alike), {}
-    for c, kind in zip(repeated[: 2**n_bits - len(taken)], alike, strict=False):
-        if kind not in begun:
-            # By the linear loss, what flipping a bit of class c would cost.
+    # Classes with the same pattern and the same costs try the same patterns in the same order, so
+    # they share a generator: k such classes would otherwise try k^2 patterns.
+    _, index_of_sums = np.unique(code_sums[repeated], axis=0, return_inverse=True)
+    kinds = list(zip(inverse.ravel()[repeated].tolist(), index_of_sums.ravel(), strict=True))
+    n_left, subsets = Counter(kinds), {}
+    for c, kind in zip(repeated[: 2**n_bits - len(used)], kinds, strict=False):
+        if kind not in subsets:
+            # Cost of flipping each bit of class c, by the linear loss.
             costs = np.abs(n_classes * code_sums[c].astype(np.float64) - total)
-            begun[kind] = _cheapest_subsets(costs)
+            subsets[kind] = _cheapest_subsets(costs)
         n_left[kind] -= 1
-        for bits in begun[kind] if n_left[kind] else begun.pop(kind):
+        for bits in subsets[kind] if n_left[kind] else subsets.pop(kind):
             candidate = weights[c].copy()
             candidate[bits] *= -1
             key = pack(candidate).tobytes()
-            if key not in taken:
-                taken.add(key)
+            if key not in used:
+                used.add(key)
                 weights[c] = candidate
                 break
     if n_bits >= 2 * math.log2(n_classes) + _SPARE_BITS:
         return weights
     one, other = (np.asarray(classes)[[c]].tolist()[0] for c in (repeated[0], earlier[repeated[0]]))
-    advice = "they were given the nearest spare patterns: a larger n_bits tells them apart"
-    if n_classes > len(taken):
+    advice = "they were assigned the nearest unused patterns; increase n_bits to separate them"
+    if n_classes > len(used):
         advice = (
-            f"{n_classes - len(taken)} of them still have, for n_bits={n_bits} makes only "
-            f"{2**n_bits} patterns; raise n_bits"
+            f"{n_classes - len(used)} of them still do, because n_bits={n_bits} allows only "
+            f"{2**n_bits} patterns; increase n_bits"
         )
     warn(
-        f"{len(repeated)} of {n_classes} classes had the weights of another class, the first "
-        f"{one!r}, those of {other!r}; {advice}",
+        f"{len(repeated)} of {n_classes} classes had the same weights as another class, for "
+        f"example {one!r} and {other!r}; {advice}",
         CodeWarning,
     )
     return weights
@@ -171,7 +171,7 @@ def _cheapest_subsets(costs: NDArray[np.float64]) -> Iterator[list[int]]:
     """Yield non-empty subsets of positions by ascending total cost."""
     order = np.argsort(costs, kind="stable")
     sorted_costs = costs[order]
-    # A subset grows from its largest member: the next position joins it, or takes its place.
+    # Successors of a subset: add the position after its last member, or replace that member by it.
     heap: list[tuple[float, list[int]]] = [(float(sorted_costs[0]), [0])]
     while heap:
         cost, members = heapq.heappop(heap)

@@ -1,4 +1,4 @@
-"""Addresses of pages of the documentation, where the package was published with one."""
+"""URLs of documentation pages, if the package was published with documentation."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["DocumentedMixin", "site"]
 
 @cache
 def site() -> str:
-    """Address of the documentation site; empty if the package has none.
+    """URL of the documentation site; empty if the package has none.
 
-    It is the URL named "Documentation" in the metadata of the installed package, which come from
+    It is the URL named "Documentation" in the metadata of the installed package, which is set in
     ``[project.urls]`` of pyproject.toml.
     """
     try:
@@ -27,12 +27,12 @@ def site() -> str:
 
 
 class DocumentedMixin:
-    """Estimators whose HTML representation links to their page of the documentation."""
+    """Mixin for estimators whose HTML representation links to their documentation page."""
 
     def _get_doc_link(self) -> str:
         if not site():
             return ""
         kind = type(self)
-        # Classes are public in the package of their module.
+        # Classes are exported by the package that contains their module.
         package = kind.__module__.rpartition(".")[0]
         return f"{site()}/api/generated/{package}.{kind.__name__}.html"

@@ -34,41 +34,41 @@ __all__ = [
     "squared_distances",
 ]
 
-#: Limits of the width of the kernel.
+#: Range of the kernel coefficient.
 MIN_GAMMA, MAX_GAMMA = 1e-30, 1e30
-#: Largest standardised value of an anchor, and of a row: larger ones are clipped, and their
-#: similarity to every anchor is 0.
+#: Largest standardised value of an anchor or row: larger values are clipped, so that the similarity
+#: to every anchor is 0.
 MAX_DISTANCE = 1e9
-#: The most features that rows may have where P has some of them only: 4 bytes each in memory.
+#: Maximum number of features if P covers only some of them: each takes 4 bytes of memory.
 MAX_COLUMNS = 1 << 24
-# Types that the kernels read themselves; all others are converted block by block.
+# Types that the kernels read directly; all others are converted block by block.
 _KERNEL_TYPES = tuple(np.dtype(kind) for kind in (np.float32, np.float64, np.float16))
-# Rows of one call into the kernels, so that Ctrl-C is handled between calls.
+# Rows per kernel call, so that Ctrl-C is handled between calls.
 _ROWS_PER_BLOCK = 1 << 16
-# Scores of a block: they stay in the last-level cache between the product and the packing. Smaller
-# blocks make the threads of BLAS meet more often.
+# Scores per block, which stay in the last-level cache between product and packing. Smaller blocks
+# would synchronise the BLAS threads more often.
 _SCORES_PER_BLOCK = 1 << 20
-# Features of a block that has to be copied or converted.
+# Features per block that has to be copied or converted.
 _FEATURES_PER_BLOCK = 1 << 21
 _MIN_BLOCK_ROWS = 16
-# The kernels hand out this many rows at a time: fewer keep one thread busy.
+# Rows that a kernel thread takes at a time.
 _ROWS_PER_CHUNK = _kernels.ROWS_PER_CHUNK
 
 
 def squared_distances(X: NDArray[Any], anchors: NDArray[Any]) -> NDArray[Any]:
     """Squared distances of rows (n, d) to anchors (m, d), shape (n, m)."""
-    of_rows = np.einsum("nd,nd->n", X, X)
-    of_anchors = np.einsum("md,md->m", anchors, anchors)
-    return np.asarray(np.maximum(of_rows[:, None] - 2 * (X @ anchors.T) + of_anchors, 0))
+    row_squares = np.einsum("nd,nd->n", X, X)
+    anchor_squares = np.einsum("md,md->m", anchors, anchors)
+    return np.asarray(np.maximum(row_squares[:, None] - 2 * (X @ anchors.T) + anchor_squares, 0))
 
 
 class RbfAnchors:
-    """The feature map ``exp(-gamma |z - a|^2)`` to m anchors, for standardised rows z.
+    """The feature map ``exp(-gamma |z - a|^2)`` of standardised rows z, for m anchors a.
 
     Parameters
     ----------
     anchors : (m, d) float32, standardised
-    centre, scale : (d,) float32, what standardises the rows
+    centre, scale : (d,) float32, mean and standard deviation of the features
     gamma : float
 
     Examples
@@ -91,46 +91,47 @@ class RbfAnchors:
         self.centre = centre
         self.scale = scale
         self.gamma = gamma
-        # The distance as sums: -gamma |z - a|^2 = 2 gamma z.a - gamma |z|^2 - gamma |a|^2.
+        # Expanded distance: -gamma |z - a|^2 = 2 gamma z.a - gamma |z|^2 - gamma |a|^2.
         self._factors = np.ascontiguousarray((2.0 * gamma * anchors).T, dtype=np.float32)
         self._lengths = (gamma * np.einsum("md,md->m", anchors, anchors)).astype(np.float32)
 
     @property
     def n_features(self) -> int:
-        """Features d of a row."""
+        """Number of features d."""
         return int(self.anchors.shape[1])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """Size of the arrays in bytes."""
         return self.anchors.nbytes + self.centre.nbytes + self.scale.nbytes
 
     def fingerprint(self) -> str:
-        """Equal for two maps that give every row the same similarities."""
+        """Digest that is equal for two maps with the same parameters."""
         parts = (self.anchors, self.centre, self.scale, np.float64(self.gamma))
         return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
 
     def similarities(self, X: NDArray[Any]) -> NDArray[np.float32]:
         """Similarities of a block of dense rows (n, d) to the anchors, shape (n, m)."""
         with np.errstate(over="ignore"):
-            far: NDArray[Any] = (X - self.centre) / self.scale
-        # Squares of larger numbers would be infinite. NaN stays, and is refused later on.
-        Z = np.clip(far, -MAX_DISTANCE, MAX_DISTANCE, out=far).astype(np.float32, copy=False)
-        found: NDArray[np.float32] = Z @ self._factors
-        found -= self._lengths
-        found -= np.float32(self.gamma) * np.einsum("nd,nd->n", Z, Z)[:, None]
-        np.minimum(found, 0.0, out=found)  # rounding must not make a row nearer than near
-        np.exp(found, out=found)
-        return found
+            unclipped: NDArray[Any] = (X - self.centre) / self.scale
+        # Squares of larger numbers would overflow. NaN is kept, and rejected later.
+        Z = np.clip(unclipped, -MAX_DISTANCE, MAX_DISTANCE, out=unclipped)
+        Z = Z.astype(np.float32, copy=False)
+        similarities: NDArray[np.float32] = Z @ self._factors
+        similarities -= self._lengths
+        similarities -= np.float32(self.gamma) * np.einsum("nd,nd->n", Z, Z)[:, None]
+        np.minimum(similarities, 0.0, out=similarities)  # rounding must not make distances negative
+        np.exp(similarities, out=similarities)
+        return similarities
 
 
 @dataclass(slots=True)
 class FeatureBlock:
-    """Rows f(x) as P is applied to them.
+    """A block of features f(x), to which P is applied.
 
     Attributes
     ----------
-    first_row : int, number of the first of the rows they were made from
+    first_row : int, index in X of the first row
     features : (n, d) float16, float32 or float64, or SparseRows
     """
 
@@ -139,34 +140,34 @@ class FeatureBlock:
 
     @property
     def rows(self) -> slice:
-        """Which rows these are."""
+        """Indices of the rows in X."""
         return slice(self.first_row, self.first_row + len(self.features))
 
 
 class HashFunction:
-    """A learned hash function ``h(x) = sign(P'f(x) + t)``, f the features or similarities.
+    """Hash function ``h(x) = sign(P'f(x) + t)`` of features or similarities f(x).
 
     Parameters
     ----------
     projection : (d, r) float32, the matrix P
     intercept : (r,) float64, the offset t
     centre, scale : (d,) float32, optional
-        Mean and standard deviation of the features, by which int8 encoding quantises rows, so that
-        features of any size keep their precision.
+        Mean and standard deviation of the features, with which int8 encoding quantises rows, so
+        that features of any magnitude keep their precision.
     precision : {"int8", "float32"}
-        "int8" quantises rows on the fly and computes in integers, several times faster; of Gaussian
-        features about one bit in 260 differs. "float32" computes with NumPy's product, in the type
-        of the rows (float16 in float32). A score closer to zero than the rounding of its sum may
-        then get another bit alone than in a batch.
+        "int8" quantises rows on the fly and computes in integers, several times faster; for
+        Gaussian features about one bit in 260 differs. "float32" computes with NumPy's product, in
+        the type of the rows (float16 in float32). If a score is closer to zero than its rounding
+        error, a row may then get a different bit alone than in a batch.
     anchors : RbfAnchors, optional
-        Rows are hashed by their similarities to these, and d is their number.
+        Rows are hashed by their similarities to these d anchors.
     quantised : QuantisedProjection, optional
-        P and t in eight-bit integers, where they were saved as that.
+        P and t in eight-bit integers, if they were saved in this form.
     columns : (k,) int32, ascending, optional
-        For wide rows: the features that P has a row for, of which there are k; all others count
-        nothing. Rows are then hashed by their nonzero entries, whose values are never rounded.
+        For wide rows: the k features that P has a row for; all others are ignored. Rows are then
+        hashed by their nonzero entries, whose values are never rounded.
     n_features : int, optional
-        Number of all features; to be given with `columns`.
+        Total number of features; required with `columns`.
 
     Examples
     --------
@@ -197,7 +198,7 @@ class HashFunction:
         self.precision = precision
         self.anchors = anchors
         self.columns = columns
-        #: Whether P is applied to all features as they are.
+        #: Whether P is applied to all features directly.
         self.is_linear = anchors is None and columns is None
         self._check(n_features)
         self.n_bits = projection.shape[1]
@@ -205,24 +206,26 @@ class HashFunction:
             n_features = projection.shape[0] if anchors is None else anchors.n_features
         self.n_features = n_features
         self._saved_quantised = quantised
-        # One of these computes the scores: P in integers, P of some columns, or NumPy's product
-        # with P in the type of the rows, which is made when first needed.
+        # Scores are computed by one of these: P in integers, P for some columns, or NumPy's product
+        # with P in the type of the rows, converted when first needed.
         self._int8: _kernels.Int8Projection | None = None
         self._sparse: _kernels.SparseProjection | None = None
         self._operands: dict[Any, tuple[NDArray[Any], NDArray[Any]]] = {}
         if columns is not None:
             self._sparse = self._sparse_projection(columns)
         elif precision == "int8":
-            in_integers = self.quantised()
-            if not np.isfinite(in_integers.thresholds).all():
-                raise ValueError("intercept: too large beside the projection for int8 precision")
-            self._int8 = _kernels.Int8Projection(*in_integers)
+            quantised = self.quantised()
+            if not np.isfinite(quantised.thresholds).all():
+                raise ValueError(
+                    "intercept: too large compared to the projection for int8 precision"
+                )
+            self._int8 = _kernels.Int8Projection(*quantised)
 
     def _check(self, n_features: int | None) -> None:
         d, r = self.projection.shape if self.projection.ndim == 2 else (0, 0)
         if d == 0 or r == 0:
             raise ValueError(
-                f"projection: expected 2 dimensions, none of them 0, found {self.projection.shape}"
+                f"projection: expected a non-empty matrix, found shape {self.projection.shape}"
             )
         for name, dtype, shape in (
             ("projection", np.float32, (d, r)),
@@ -252,8 +255,8 @@ class HashFunction:
         ascending = len(columns) == d and (columns[1:] > columns[:-1]).all()
         if not ascending or not 0 <= columns[0] <= columns[-1] < n_features:
             raise ValueError(
-                f"columns: expected {d} ascending numbers from 0 to {n_features - 1}, as many as "
-                "the projection has rows"
+                f"columns: expected {d} ascending numbers from 0 to {n_features - 1}, one per row "
+                "of the projection"
             )
 
     def _sparse_projection(self, columns: NDArray[np.int32]) -> _kernels.SparseProjection:
@@ -271,7 +274,7 @@ class HashFunction:
         )
 
     def quantised(self) -> QuantisedProjection:
-        """P and t in eight-bit integers: as they were saved, or else computed at each call."""
+        """P and t in eight-bit integers: as saved, or else computed at each call."""
         if self._saved_quantised is not None:
             return QuantisedProjection(*self._saved_quantised)
         centre = self.centre
@@ -282,7 +285,7 @@ class HashFunction:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays that encoding needs."""
+        """Size in bytes of the arrays that encoding needs."""
         arrays = (
             self.projection,
             self.intercept,
@@ -294,9 +297,9 @@ class HashFunction:
         return sum(array.nbytes for array in arrays if array is not None)
 
     def rows_of(self, columns: NDArray[Any]) -> NDArray[np.float32]:
-        """Rows of the projection for some features, shape (k, r); 0 for those it does not have."""
+        """Rows (k, r) of the projection for some features; 0 for features without a row."""
         if self.anchors is not None:
-            raise ValueError("features have no rows of the projection where there are anchors")
+            raise ValueError("with anchors, the projection has no rows for features")
         if self.columns is None:
             rows: NDArray[np.float32] = self.projection[columns]
             return rows
@@ -305,14 +308,14 @@ class HashFunction:
         return np.where(is_kept[:, None], self.projection[places], np.float32(0))
 
     def has_columns(self, X: SparseRows, without: int = -1) -> NDArray[np.bool_]:
-        """Which rows (n,) have an entry in a column of the projection, one of them left out.
+        """Mask (n,) of the rows with an entry in any column of the projection except `without`.
 
-        A zero that is stored counts as none, as in a dense row.
+        An explicit zero is not an entry, as in a dense row.
         """
         is_known = (self._places[X.indices] >= 0) & (X.indices != without) & (X.data != 0)
-        before = np.concatenate([[0], np.cumsum(is_known)])
-        found: NDArray[np.bool_] = np.diff(before[X.indptr]) > 0
-        return found
+        n_before = np.concatenate([[0], np.cumsum(is_known)])
+        mask: NDArray[np.bool_] = np.diff(n_before[X.indptr]) > 0
+        return mask
 
     def blocks(
         self, X: Features | FeatureBlock, max_rows: int = _ROWS_PER_BLOCK
@@ -321,22 +324,22 @@ class HashFunction:
 
         Parameters
         ----------
-        X : (n, d) array, CSR matrix or SparseRows, or a block of features already
+        X : (n, d) array, CSR matrix or SparseRows, or a block of features, which is returned
         max_rows : int
         """
         if isinstance(X, FeatureBlock):
             return (X,)
-        as_they_are = self.is_linear and _is_adjacent(X)
+        unchanged = self.is_linear and _is_readable(X)
         if self._int8 is None:
             max_rows = min(max_rows, max(_SCORES_PER_BLOCK // self.n_bits, _MIN_BLOCK_ROWS))
-        if not as_they_are and self._sparse is None:
+        if not unchanged and self._sparse is None:
             max_rows = min(max_rows, max(_FEATURES_PER_BLOCK // X.shape[1], _MIN_BLOCK_ROWS))
-        if X.shape[0] <= max_rows:  # no generator, whose start a single row would notice
-            return (FeatureBlock(0, X if as_they_are else self._features(X, 0)),)
+        if X.shape[0] <= max_rows:  # no generator, whose overhead matters for a single row
+            return (FeatureBlock(0, X if unchanged else self._features(X, 0)),)
         starts = range(0, X.shape[0], max_rows)
         parts = ((start, X[start : start + max_rows]) for start in starts)
         return (
-            FeatureBlock(start, part if as_they_are else self._features(part, start))
+            FeatureBlock(start, part if unchanged else self._features(part, start))
             for start, part in parts
         )
 
@@ -345,15 +348,15 @@ class HashFunction:
             return SparseRows.of(X)
         if self.anchors is not None:
             dense = dense_rows(X, slice(None))
-            check_finite(dense, first_row)  # a row far away is like no anchor, however far
+            check_finite(dense, first_row)  # clipping would hide infinity
             return self.anchors.similarities(dense)
         if not isinstance(X, np.ndarray) or X.dtype not in _KERNEL_TYPES:
             X = dense_rows(X, slice(None))
         by_kernel = self._int8 is not None or X.dtype == np.float16
-        return X.copy(order="C") if by_kernel and not _is_adjacent(X) else X
+        return X.copy(order="C") if by_kernel and not _is_readable(X) else X
 
     def _scores(self, features: Any, threads: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Scores P'f(x) of a block (n, r), and the intercept that belongs to them."""
+        """Scores P'f(x) of a block (n, r), and the intercept in the same type."""
         if self._sparse is not None:
             X = features
             return self._sparse.scores(X.indptr, X.indices, X.data, threads), self._shift
@@ -364,29 +367,28 @@ class HashFunction:
             projection = self.projection.astype(dtype, order="C", copy=False)
             self._operands[dtype] = projection, self.intercept.astype(dtype)
         projection, intercept = self._operands[dtype]
-        with np.errstate(over="ignore", invalid="ignore"):  # for the caller to refuse
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for these
             return np.matmul(features, projection), intercept
 
-    def _find(
-        self, X: Features | FeatureBlock, find: Callable[[Any, int], tuple[Any, ...]]
+    def _map_blocks(
+        self, X: Features | FeatureBlock, kernel: Callable[[Any, int], tuple[Any, ...]]
     ) -> tuple[NDArray[Any], ...]:
-        """Arrays that a kernel finds for rows X.
+        """Apply a kernel to the blocks of rows X, and concatenate the results.
 
-        `find` takes a block of features and a number of threads. It returns the arrays and, last,
-        the first row that is not finite, or the number of rows.
+        `kernel` takes a block of features and a number of threads. It returns arrays and, last, the
+        index of the first non-finite row, or the number of rows.
         """
-        found = []
+        results = []
         for block in self.blocks(X):
             n = len(block.features)
             threads = threads_for(n, _ROWS_PER_CHUNK)
-            arrays = find(block.features, threads)
-            bad = arrays[-1]
+            *arrays, bad = kernel(block.features, threads)
             if bad < n:
-                _refuse_row(block.features[bad], block.first_row + bad)
-            found.append(arrays[:-1])
-        if len(found) == 1:
-            return found[0]
-        return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))
+                _raise_row_error(block.features[bad], block.first_row + bad)
+            results.append(tuple(arrays))
+        if len(results) == 1:
+            return results[0]
+        return tuple(np.concatenate(parts) for parts in zip(*results, strict=True))
 
     def encode(self, X: Features | FeatureBlock) -> NDArray[np.uint8]:
         """Packed codes h(x).
@@ -402,11 +404,11 @@ class HashFunction:
         Raises
         ------
         ValueError
-            If a row is not finite, or too large for the numbers it is computed in.
+            If a row is not finite, or its scores overflow.
         """
         if self._int8 is not None:
-            return self._find(X, self._int8.encode)[0]
-        return self._find(X, self._codes_by_scores)[0]
+            return self._map_blocks(X, self._int8.encode)[0]
+        return self._map_blocks(X, self._codes_by_scores)[0]
 
     def _codes_by_scores(self, features: Any, threads: int) -> tuple[NDArray[np.uint8], int]:
         return _kernels.pack_signs(*self._scores(features, threads))
@@ -414,7 +416,7 @@ class HashFunction:
     def nearest(
         self, X: Features | FeatureBlock, index: HammingIndex
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """The nearest class of each row: ``index.nearest(encode(X))`` without all codes at once.
+        """The nearest class of each row: ``index.nearest(encode(X))``, block by block.
 
         Parameters
         ----------
@@ -427,14 +429,14 @@ class HashFunction:
         distances : (n,) int32
         """
         if self._int8 is not None:
-            indices, distances = self._find(X, partial(self._int8.nearest, index.kernel))
+            indices, distances = self._map_blocks(X, partial(self._int8.nearest, index.kernel))
             return indices, distances
 
         def by_scores(features: Any, threads: int) -> tuple[Any, ...]:
             codes, bad = self._codes_by_scores(features, threads)
             return *index.kernel.nearest(codes, threads), bad
 
-        indices, distances = self._find(X, by_scores)
+        indices, distances = self._map_blocks(X, by_scores)
         return indices, distances
 
     def rescored(
@@ -445,11 +447,11 @@ class HashFunction:
         k: int = 1,
         steepness: float = 1.0,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]]:
-        """The best of the nearest classes, by their inner products with the real-valued code.
+        """The best of the nearest classes, by inner product with the real-valued code.
 
-        The `n_candidates` nearest classes by Hamming distance, of equals those of the lowest index,
-        are ranked by ``w_c.q``, with ``q = tanh(steepness * (P'f(x) + t))`` in steps of 1/127. With
-        int8 precision results are the same on every machine.
+        The `n_candidates` nearest classes by Hamming distance, ties by lowest index, are ranked by
+        ``w_c.q``, with ``q = tanh(steepness * (P'f(x) + t))`` rounded to multiples of 1/127. With
+        int8 precision, results are the same on every machine.
 
         Parameters
         ----------
@@ -457,19 +459,19 @@ class HashFunction:
         index : HammingIndex
         n_candidates : int in [1, C]
         k : int in [1, n_candidates]
-            How many of them to return.
+            Number of classes to return.
         steepness : float
 
         Returns
         -------
         indices : (n, k) int64
-            Best first; of equal scores the nearer class, then the lower index.
+            Best first; ties by distance, then by index.
         scores : (n, k) float32
         distances : (n, k) int32
         """
         int8 = self._int8
 
-        def find(features: Any, threads: int) -> tuple[Any, ...]:
+        def kernel(features: Any, threads: int) -> tuple[Any, ...]:
             if int8 is not None:
                 return int8.rescored(index.kernel, features, steepness, n_candidates, k, threads)
             scores, intercept = self._scores(features, threads)
@@ -477,7 +479,7 @@ class HashFunction:
                 index.kernel, scores, intercept, steepness, n_candidates, k, threads
             )
 
-        indices, scores, distances = self._find(X, find)
+        indices, scores, distances = self._map_blocks(X, kernel)
         return indices, scores.astype(np.float32) / QUANTISED_MAX, distances
 
     def best_of_texts(
@@ -488,14 +490,14 @@ class HashFunction:
         n_candidates: int = 0,
         steepness: float = 1.0,
     ) -> NDArray[np.int64]:
-        """Index of the best class of each text, from bytes to class in one pass.
+        """Index of the best class of each text, in one pass from bytes to class.
 
-        Equals `rescored`, or `nearest` without candidates, for the rows of the texts.
+        Equivalent to `rescored`, or to `nearest` if `n_candidates` is 0, on the rows of the texts.
 
         Parameters
         ----------
         features : NgramFeatures
-            With as many columns as there are features, of which P has `columns`.
+            With `n_features` columns.
         texts : sequence of n str or bytes
         index : HammingIndex
         n_candidates : int
@@ -520,16 +522,16 @@ class HashFunction:
         self.__init__(**state)  # type: ignore[misc]
 
 
-def _is_adjacent(X: Features) -> bool:
-    """Whether a kernel reads these rows as they are: floats, those of a row side by side."""
+def _is_readable(X: Features) -> bool:
+    """Whether the kernels can read X without a copy: floats, with contiguous rows."""
     if not isinstance(X, np.ndarray) or X.dtype not in _KERNEL_TYPES:
         return False
     flags = X.flags
     return flags.aligned and (flags.c_contiguous or X.strides[1] == X.itemsize)
 
 
-def _refuse_row(row: NDArray[Any], number: int) -> None:
-    """RowError about a row whose sums are not finite."""
+def _raise_row_error(row: NDArray[Any], number: int) -> None:
+    """Raise a RowError about a row whose scores are not finite."""
     check_finite(row[None, :], number)
     largest = int(np.argmax(np.abs(row)))
     raise RowError(

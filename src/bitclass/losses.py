@@ -1,8 +1,8 @@
-"""Losses of the margin, and the tables that learning needs of them.
+"""Losses of the margin, tabulated for training.
 
-The learner minimises ``sum_i sum_{c != y_i} loss(scale * m[i, c])`` with the margin
-``m[i, c] = w_c.b_i - w_{y_i}.b_i``, an even integer in [-2r, 2r]. So a loss is known by 2r + 1
-values, and adding one means writing one monotone function: an entry of `LOSSES`, or any callable.
+Training minimises ``sum_i sum_{c != y_i} loss(scale * m[i, c])`` with the margin
+``m[i, c] = w_c.b_i - w_{y_i}.b_i``, an even integer in [-2r, 2r]. So 2r + 1 values define a loss,
+and adding one means writing one monotone function: an entry of `LOSSES`, or any callable.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def _squared(margins: Margins) -> Margins:
     return np.square(_clipped(margins))
 
 
-#: Losses by name. "hinge" is the paper's, which drops the clipping and so is linear, "exponential"
-#: that of the paper's binary quadratic program, "crammer_singer" the clipped hinge of the
-#: multi-class support vector machine.
+#: Losses by name. "hinge" is the paper's, which is linear because it drops the clipping;
+#: "exponential" is that of the paper's binary quadratic program; "crammer_singer" is the clipped
+#: hinge loss of the multi-class support vector machine.
 LOSSES: dict[str, Callable[[Margins], Any]] = {
     "hinge": _linear,
     "exponential": np.exp,
@@ -48,7 +48,7 @@ LOSSES: dict[str, Callable[[Margins], Any]] = {
 
 
 def loss_name(loss: str | Callable[[Margins], Any]) -> str:
-    """Name of a loss; a callable is marked, so that it is never taken for a loss of that name."""
+    """Name of a loss; callables are marked, to distinguish them from built-in losses."""
     if isinstance(loss, str):
         return loss
     return f"callable {getattr(loss, '__name__', type(loss).__name__)}"
@@ -56,19 +56,19 @@ def loss_name(loss: str | Callable[[Margins], Any]) -> str:
 
 @dataclass(frozen=True)
 class LossTable:
-    """A loss on the grid of margins of `n_bits` bits.
+    """A loss, tabulated at the margins of `n_bits` bits.
 
     Half margins h = m / 2 index the table, h in [-r, r].
 
     Attributes
     ----------
-    name : str, of the loss
+    name : str, name of the loss
     n_bits : int
-    values : (4r + 1,) loss at half margins -2r .. 2r; for a plain loss only the inner 2r + 1 are
-        ever looked up
+    values : (4r + 1,) loss at half margins -2r .. 2r; for an additive loss only the inner 2r + 1
+        are ever looked up
     log_step : float
-        For a multiplicative loss the logarithm of its growth per unit of half margin, and `values`
-        are then relative to a half margin of choice (`top`); 0 for a plain loss.
+        For a multiplicative loss, the logarithm of its growth per unit of half margin; `values` are
+        then relative to an arbitrary half margin (`top`). 0 for an additive loss.
     convex : bool
         Whether the loss is convex on the grid.
     """
@@ -80,11 +80,11 @@ class LossTable:
     convex: bool
 
     def grid(self) -> NDArray[np.float64]:
-        """Values at half margins -r .. r, shape (2r + 1,), of a plain loss."""
+        """Values of an additive loss at half margins -r .. r, shape (2r + 1,)."""
         return self.values[self.n_bits : 3 * self.n_bits + 1]
 
     def quadratic_tables(self, top: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Tables from which delta and beta of the one-bit quadratic form are mixed.
+        """Tables whose linear combinations are delta and beta of the one-bit quadratic form.
 
         With m the margin without the bit, the loss is ``alpha + beta b (p - q) + delta p q`` for
         ``delta = loss(m) / 2 - (loss(m + 2) + loss(m - 2)) / 4`` and
@@ -93,7 +93,7 @@ class LossTable:
         Parameters
         ----------
         top : int
-            Half margin that a multiplicative loss takes as its unit.
+            Half margin at which a multiplicative loss is 1.
 
         Returns
         -------
@@ -105,14 +105,14 @@ class LossTable:
         half = np.arange(-self.n_bits, self.n_bits + 1)
         if self.log_step:
             step = self.log_step
-            # 1 - cosh(x) = -2 sinh(x / 2)^2 keeps its digits for small x.
+            # 1 - cosh(x) = -2 sinh(x / 2)^2 is precise for small x.
             mixing = np.array([[-(np.sinh(step / 2) ** 2)], [np.sinh(step) / 2]])
             return np.exp(np.minimum(step * (half - top), 700.0))[None, :], mixing
         padded = np.pad(self.grid(), 1, mode="edge")
         below, here, above = padded[:-2], padded[1:-1], padded[2:]
         delta = here / 2 - (above + below) / 4
         if self.convex:
-            # What is above zero here is rounding, and the minimum cut cannot take it.
+            # Positive values are rounding error, which the minimum cut does not accept.
             delta = np.minimum(delta, 0.0)
         beta = (above - below) / 4
         return np.stack([delta, beta]), np.eye(2)
@@ -130,11 +130,11 @@ class LossTable:
 
 
 def tabulate(loss: str | Callable[[Margins], Any], n_bits: int, scale: float) -> LossTable:
-    """Evaluate a loss on the margin grid, and refuse one that is not monotone there.
+    """Tabulate a loss, and raise an error if it is not finite and non-decreasing.
 
     Parameters
     ----------
-    loss : name of a loss, or callable that gives one value per margin
+    loss : name of a loss, or callable that returns one value per margin
     n_bits : int
     scale : float, factor on the margins
 
@@ -182,8 +182,8 @@ def tabulate(loss: str | Callable[[Margins], Any], n_bits: int, scale: float) ->
             f"loss {name!r} is {values[0]:g} at every margin of {n_bits} bits "
             f"(scale={scale:g}); it must increase somewhere"
         )
-    # A constant more or less changes no bit. A loss that is never negative has a logarithm, and one
-    # whose offset outweighs its rise would lose digits to it.
+    # Adding a constant changes no bit. The logarithm needs a non-negative loss, and a large offset
+    # would cost digits.
     if values[0] < 0 or values[0] > values[-1] - values[0]:
         values = values - values[0]
     sizes = np.abs(values)

@@ -1,8 +1,8 @@
-"""PackedModel: a trained classifier, with what prediction needs and nothing more.
+"""PackedModel: a trained classifier, reduced to what prediction needs.
 
-Prediction encodes rows, finds the nearest classes, and rescores a short list. One kernel call does
-all of it for a block of rows: see `HashFunction.rescored`. Only NumPy and the kernels are imported,
-so that a deployed predictor stays light.
+Prediction encodes rows, finds the nearest classes, and rescores a short list, all in one kernel
+call per block of rows: see `HashFunction.rescored`. Only NumPy and the kernels are imported, to
+keep deployed predictors lightweight.
 """
 
 from __future__ import annotations
@@ -35,33 +35,33 @@ from bitclass.hash_function import FeatureBlock, HashFunction
 
 __all__ = ["PackedModel"]
 
-# Entries of scores that are held at once where not all are asked for.
+# Scores that are computed at once.
 _SCORES_PER_BLOCK = 1 << 22
-# Texts of one call into the kernels, so that Ctrl-C is handled between calls.
+# Texts per kernel call, so that Ctrl-C is handled between calls.
 _TEXTS_PER_CALL = 1 << 16
-# Far less than the smallest difference of two scores of a short list, 1 / 127.
+# Far less than 1 / 127, the smallest difference between scores on a short list.
 _TIE = 1e-9
 
 
 def _accepts_foreign_arrays(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a method also take foreign arrays, for which it then returns foreign arrays.
+    """Make a method accept foreign arrays, and return foreign arrays for them.
 
-    The scores of the bits are computed on their device, all that follows by the kernels.
+    The scores of the bits are computed on the device of X, everything else by the kernels.
     """
 
     @wraps(method)
-    def accepting(model: PackedModel, X: Any, *arguments: Any, **options: Any) -> Any:
+    def wrapper(model: PackedModel, X: Any, *arguments: Any, **options: Any) -> Any:
         if not is_foreign(X):
             return method(model, X, *arguments, **options)
         with memory_errors():
-            found = method(*model.on_host(X), *arguments, **options)
-        return tuple(like(p, X) for p in found) if isinstance(found, tuple) else like(found, X)
+            result = method(*model.on_host(X), *arguments, **options)
+        return tuple(like(p, X) for p in result) if isinstance(result, tuple) else like(result, X)
 
-    return accepting
+    return wrapper
 
 
 class PackedModel:
-    """A trained classifier: a hash function, packed class weights, labels.
+    """A trained classifier: hash function, packed class weights and labels.
 
     Parameters
     ----------
@@ -69,15 +69,15 @@ class PackedModel:
     weights : (C, ceil(r / 8)) uint8, packed class weights
     hash_function : HashFunction
     rescore : int
-        How many nearest classes are ranked by ``w_c.tanh(steepness (P'x + t))``, which weighs each
-        bit by how certain it is; 0 for none.
+        Number of nearest classes to rank again by ``w_c.tanh(steepness (P'x + t))``, which weights
+        each bit by its certainty; 0 for none.
     steepness : float
     temperature : float
-        Probabilities are the softmax of the scores over `temperature`.
+        Probabilities are the softmax of the scores divided by `temperature`.
     summary : mapping, optional
-        How the model came about, in values that JSON can hold; kept in model files.
+        JSON-serialisable training summary, saved in model files.
     text : NgramFeatures, optional
-        What turns texts into rows; then every `X` may also be a list of n str or bytes.
+        Converts texts into rows; every `X` may then also be a list of n str or bytes.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class PackedModel:
     array(['left', 'right'], dtype='<U5')
     """
 
-    # Of the stand-in that `on_host` returns: which of its rows have anything the model knows.
+    # Set by `on_host`: mask of the rows that have any feature known to the model.
     _known_rows: NDArray[np.bool_] | None = None
 
     def __init__(
@@ -119,13 +119,13 @@ class PackedModel:
 
     @property
     def n_probe(self) -> int | None:
-        """How many clusters of classes a search visits; None, the default, for all classes.
+        """Number of class clusters that a search visits; None, the default, searches all classes.
 
-        Setting a number groups the classes into about four times the square root of their number
-        of clusters, in seconds for a million. `predict`, and `top_classes` up to the length of the
-        short list, then visit the clusters nearest to a row only, and may miss a class. It is worth
-        it for single rows and several hundred thousand classes: see docs/scaling.md for time and
-        recall. It is not kept in model files.
+        Setting a number groups the C classes into about ``4 sqrt(C)`` clusters, which takes seconds
+        for a million classes. `predict`, and `top_classes` up to the length of the short list, then
+        visit only the clusters nearest to a row, and may miss a class. This pays off for single
+        rows and several hundred thousand classes: see docs/scaling.md for time and recall. It is
+        not saved in model files.
         """
         return self._searched.n_probe if isinstance(self._searched, ClusteredIndex) else None
 
@@ -136,7 +136,7 @@ class PackedModel:
         elif isinstance(n_probe, int | np.integer) and n_probe >= 1 and n_probe is not True:
             self._searched = ClusteredIndex(self.weights, int(n_probe))
         else:
-            raise ValueError(f"n_probe must be None or an integer of at least 1, found {n_probe!r}")
+            raise ValueError(f"n_probe must be None or a positive integer, found {n_probe!r}")
 
     @property
     def n_rescored(self) -> int:
@@ -150,28 +150,28 @@ class PackedModel:
 
     @property
     def n_bits(self) -> int:
-        """Number of bits r of a code."""
+        """Number of bits r per code."""
         return self.hash_function.n_bits
 
     @property
     def n_features(self) -> int:
-        """Number of features of a row."""
+        """Number of features per row."""
         return self.hash_function.n_features
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """Names of the features, where the model was fitted on rows that had names."""
+        """Names of the features, if the model was fitted on rows with feature names."""
         names = self.summary.get("feature_names")
         return None if names is None else tuple(names)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays that predicting needs, labels aside."""
-        of_text = 0 if self.text is None else self.text.nbytes
-        return self.weights.nbytes + self.hash_function.nbytes + of_text
+        """Size in bytes of the arrays that prediction needs, except the labels."""
+        text_bytes = 0 if self.text is None else self.text.nbytes
+        return self.weights.nbytes + self.hash_function.nbytes + text_bytes
 
     def with_text(self, text: NgramFeatures) -> PackedModel:
-        """The same model for texts, whose rows it was fitted on.
+        """The same model, accepting texts; it must have been fitted on rows of these features.
 
         Parameters
         ----------
@@ -190,8 +190,8 @@ class PackedModel:
     def _set_text(self, text: NgramFeatures | None) -> None:
         if text is not None and text.n_columns != self.n_features:
             raise ValueError(
-                f"text must have {self.n_features} columns, as many as the hash function has "
-                f"features, found {text.n_columns}"
+                f"text must have {self.n_features} columns, one per feature of the hash function, "
+                f"found {text.n_columns}"
             )
         self.text = text
 
@@ -214,9 +214,9 @@ class PackedModel:
         return self.hash_function.encode(self._rows(X))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Label of the best class: the nearest one, or the best of the rescored short list.
+        """Predict the nearest class, or the best of the rescored short list.
 
-        Among equals it is that of the lowest class index.
+        Ties go to the lowest class index.
 
         Parameters
         ----------
@@ -237,7 +237,7 @@ class PackedModel:
     def top_classes(
         self, X: ArrayLike, k: int, *, probabilities: bool = False
     ) -> tuple[NDArray[Any], ...]:
-        """The k best classes of each row, without an array of all n x C scores.
+        """The k best classes of each row, without computing all n x C scores.
 
         Parameters
         ----------
@@ -249,12 +249,12 @@ class PackedModel:
         Returns
         -------
         labels : ndarray of shape (n, k)
-            Best first: the rescored short list in the order of its scores, then the others by
-            distance; equals in the order of `classes`.
+            Best first: the rescored short list ordered by score, then the others by distance;
+            ties in the order of `classes`.
         distances : ndarray of shape (n, k), int32
             Hamming distances.
         probabilities : ndarray of shape (n, k)
-            Where asked for.
+            Only if ``probabilities=True``.
         """
         k = self._check_k(k)
         features = self._rows(X)
@@ -275,11 +275,11 @@ class PackedModel:
 
     @_accepts_foreign_arrays
     def scores(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Scores of all classes, the largest that of the predicted one.
+        """Scores of all classes; the predicted class has the largest.
 
-        Without rescoring they are the inner products ``w_c.h(x)``. With it they are
-        ``w_c.tanh(steepness (P'x + t))`` for the classes on the short list; all others are below
-        these, by as much as they are farther away.
+        Without rescoring they are the inner products ``w_c.h(x)``. With rescoring they are
+        ``w_c.tanh(steepness (P'x + t))`` for the classes on the short list; all others have lower
+        scores, ordered by distance.
 
         Parameters
         ----------
@@ -293,9 +293,9 @@ class PackedModel:
 
     @_accepts_foreign_arrays
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Class probabilities, dense: `top_classes` gives those of a few classes.
+        """Probabilities of all classes; `top_classes` returns those of the best ones only.
 
-        Texts and sparse rows that have nothing the model knows get equal probabilities, 1 / C.
+        Texts and sparse rows without any known feature get equal probabilities, 1 / C.
 
         Parameters
         ----------
@@ -305,14 +305,14 @@ class PackedModel:
         -------
         ndarray of shape (n, C)
         """
-        found = self._blockwise(X, self._logits)
-        np.exp(found, out=found)
-        found /= found.sum(axis=1, keepdims=True)
-        return found
+        probabilities = self._blockwise(X, self._logits)
+        np.exp(probabilities, out=probabilities)
+        probabilities /= probabilities.sum(axis=1, keepdims=True)
+        return probabilities
 
     @_accepts_foreign_arrays
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Logarithms of the class probabilities, which do not underflow.
+        """Logarithms of the class probabilities, computed without underflow.
 
         Parameters
         ----------
@@ -333,28 +333,27 @@ class PackedModel:
     def explain(
         self, text: str | bytes, label: Any = None, n_ngrams: int = 10
     ) -> list[tuple[str, float]]:
-        """N-grams of a text that speak most for a class.
+        """N-grams of a text that contribute most to the score of a class.
 
-        An n-gram speaks for a class where the row of the projection that it selects agrees with the
-        bits of the class: it adds ``value * P[column].w_c`` to ``w_c.(P'x + t)``.
+        An n-gram in column j contributes ``value * P[j].w_c`` to ``w_c.(P'x + t)``.
 
         Parameters
         ----------
         text : str or bytes
         label : label of a class, optional
-            By default that of the predicted class.
+            By default the predicted class.
         n_ngrams : int, default=10
 
         Returns
         -------
         list of (str, float)
-            N-grams in lower case, with a space at the boundary of a word, and their shares of all
-            that speaks for or against the class; the largest first.
+            N-grams in lower case, with a space at word boundaries, and their contributions as
+            shares of the sum of absolute contributions; largest first.
         """
         if self.text is None:
-            raise ValueError("explain needs a model of texts, and this one was fitted on features")
+            raise ValueError("explain needs a model of texts, but this one was fitted on features")
         if not isinstance(text, (str, bytes)):
-            raise TypeError(f"text must be one text, str or bytes, found {type(text).__name__}")
+            raise TypeError(f"text must be str or bytes, found {type(text).__name__}")
         if isinstance(n_ngrams, bool) or not isinstance(n_ngrams, int) or n_ngrams < 1:
             raise ValueError(f"n_ngrams must be a positive integer, found {n_ngrams!r}")
         if label is None:
@@ -372,7 +371,7 @@ class PackedModel:
         return [(ngram, share / total) for ngram, share in ordered[:n_ngrams]]
 
     def to_onnx(self, path: str | os.PathLike[str], *, k: int = 1) -> None:
-        """Write the model as an ONNX file of standard operators, whole or not at all.
+        """Export the model to an ONNX file with standard operators, written atomically.
 
         The graph takes ``X``, float32 of shape (n, d), and returns ``label`` (n,), ``top_labels``
         (n, k), best first, ``top_distances`` (n, k), int32 Hamming distances, and
@@ -382,26 +381,26 @@ class PackedModel:
 
         Parameters
         ----------
-        path : path of the file, by custom ``*.onnx``; a file that is there is replaced
+        path : path of the file, conventionally ``*.onnx``; an existing file is replaced
         k : int in [1, C], default=1
 
         Raises
         ------
         ImportError
-            If the library `onnx` is missing; it comes with ``pip install 'bitclass[onnx]'``.
+            If `onnx` is not installed: ``pip install 'bitclass[onnx]'``.
         ValueError
-            If `k` is not a number of classes, the model is one of wide sparse rows or of text, or
-            the file would take more than 2 GB.
+            If `k` is out of range, the model is one of wide sparse rows or of text, or the file
+            would exceed 2 GB.
         """
-        # On demand: storage knows the model, and predicting needs neither storage nor onnx.
+        # Imported here because storage imports this module, and prediction needs neither.
         from bitclass.storage.onnx_file import save_onnx
 
         save_onnx(self, path, self._check_k(k))
 
     def on_host(self, X: Any) -> tuple[PackedModel, NDArray[Any]]:
-        """A model and NumPy rows that stand for this one and foreign rows.
+        """A model and NumPy rows that are equivalent to this model and foreign rows X.
 
-        The rows are the scores of their bits, which were computed on the device of X.
+        The rows are the scores of the bits, computed on the device of X.
         """
         if not self.hash_function.is_linear:
             return self, to_host(X)
@@ -424,32 +423,32 @@ class PackedModel:
         return max(1, _SCORES_PER_BLOCK // len(self.classes))
 
     def _best_classes(self, X: Features) -> NDArray[np.int64]:
-        """Index of the predicted class (n,) of each row."""
+        """Indices (n,) of the predicted classes."""
         h, index = self.hash_function, self._searched
         if h.columns is not None and isinstance(X, HashedTexts):
             m = self.n_rescored
             starts = range(0, max(len(X.texts), 1), _TEXTS_PER_CALL)
             parts = [X.texts[start : start + _TEXTS_PER_CALL] for start in starts]
-            found = [h.best_of_texts(X.features, part, index, m, self.steepness) for part in parts]
-            return found[0] if len(found) == 1 else np.concatenate(found)
+            best = [h.best_of_texts(X.features, part, index, m, self.steepness) for part in parts]
+            return best[0] if len(best) == 1 else np.concatenate(best)
         if self.rescore:
             return h.rescored(X, index, self.n_rescored, 1, self.steepness)[0][:, 0]
         return h.nearest(X, index)[0]
 
     def _blockwise(
-        self, X: ArrayLike, of_block: Callable[[FeatureBlock], NDArray[np.float64]]
+        self, X: ArrayLike, function: Callable[[FeatureBlock], NDArray[np.float64]]
     ) -> NDArray[np.float64]:
-        """Numbers (n, C), computed block by block from the features of the rows."""
+        """Apply a function to each block of features, and concatenate the results (n, C)."""
         features = self._rows(X)
-        found = np.empty((features.shape[0], len(self.classes)))
+        results = np.empty((features.shape[0], len(self.classes)))
         for block in self.hash_function.blocks(features, self._max_scored_rows):
-            found[block.rows] = of_block(block)
-        return found
+            results[block.rows] = function(block)
+        return results
 
     def _top(self, block: FeatureBlock, k: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Indices and distances (n, k) of the best classes of a block of features."""
         m = self.n_rescored
-        # The classes behind the short list are those of an exact search, and so is then the list.
+        # Classes beyond the short list are found by exact search, and so must be the list itself.
         index = self._index if 0 < m < k else self._searched
         if m:
             best, _, best_distances = self.hash_function.rescored(
@@ -473,16 +472,16 @@ class PackedModel:
             )
             farthest = self.n_bits - 2.0 * distances.max(axis=1, keepdims=True)
             scores += rescored[:, -1:] - farthest - 1.0
-            # Equal scores stay in the order of the list, of which the first is predicted.
+            # Ties keep the order of the list, whose first class is predicted.
             np.put_along_axis(scores, best, rescored - _TIE * np.arange(m), axis=1)
         return scores
 
     def _logits(self, block: FeatureBlock) -> NDArray[np.float64]:
-        """Scores (n, C) over the temperature, less the best of their row."""
+        """Scores (n, C) divided by the temperature, minus the maximum of each row."""
         logits = self._scores(block)
         logits /= self.temperature
         logits -= logits.max(axis=1, keepdims=True)
-        # Of rows of which nothing is known all classes are as good as equal; their order stays.
+        # Rows without any known feature get nearly equal logits, in the same order.
         space_column = -1 if self.text is None else self.text.space_column
         if self._known_rows is not None:
             logits[~self._known_rows[block.rows]] *= _TIE
@@ -496,7 +495,7 @@ class PackedModel:
         if _are_texts(X) and (self.text is not None or len(X)):
             if self.text is None:
                 raise ValueError(
-                    f"X must have rows of {self.n_features} numbers, found texts: the model was "
+                    f"X must have rows of {self.n_features} numbers, found texts; the model was "
                     "fitted on features"
                 )
             return HashedTexts(self.text, as_texts(X))
@@ -506,7 +505,7 @@ class PackedModel:
             if self.text is None:
                 raise
             raise ValueError(
-                "X must be a list of texts, or their rows by the n-grams that the model was "
+                "X must be a list of texts, or rows of the n-gram features that the model was "
                 f"fitted on: {error}"
             ) from None
 
@@ -534,7 +533,7 @@ def _are_texts(X: Any) -> bool:
 
 
 def _has_entries(X: Array, without: int) -> Array:
-    """Which rows (n,) of an array (n, d) have an entry other than 0, one column left out."""
+    """Mask (n,) of the rows of an array (n, d) with a nonzero entry outside column `without`."""
     is_entry = X != 0
     if without >= 0:
         is_entry[:, without] = False

@@ -1,4 +1,4 @@
-"""A progress bar of refinement below the cell of a notebook."""
+"""A progress bar for refinement in notebooks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["with_bar"]
 
 
 def with_bar(callback: Callable[[Epoch], Any] | None) -> Callable[[Epoch], Any] | None:
-    """A callback of `fit` that also shows a bar, if this is a notebook; else `callback` itself."""
+    """Wrap a callback of `fit` to show a progress bar; outside notebooks, return it unchanged."""
     module = sys.modules.get("IPython")
     shell = module.get_ipython() if module is not None else None
     if shell is None or not hasattr(shell, "kernel"):
@@ -25,7 +25,7 @@ def with_bar(callback: Callable[[Epoch], Any] | None) -> Callable[[Epoch], Any] 
     def show(epoch: Epoch) -> Any:
         nonlocal shown
         text = f"refining: epoch {epoch.epoch} of {epoch.n_epochs}"
-        if math.isnan(epoch.accuracy):  # wide rows are not judged until the end
+        if math.isnan(epoch.accuracy):  # wide rows are evaluated only at the end
             text += f", mean cross-entropy {epoch.objective:.3f}"
         else:
             text += f", held-out accuracy {epoch.accuracy:.2%}"

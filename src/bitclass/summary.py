@@ -1,4 +1,4 @@
-"""The training summary of a model: how it came about, in values that JSON can hold."""
+"""The training summary of a model, JSON-serialisable."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from bitclass.training.alternation import HISTORY_DTYPE
 
 __all__ = ["restore", "summarise"]
 
-# A dict of class weights longer than this is left out: a summary is read before anything else.
+# A longer dict of class weights is not stored, to keep summaries small.
 MAX_PAIRS = 10_000
-# Parameters of a run, not of the model, are not stored.
+# Parameters of the run rather than of the model.
 _NOT_STORED = {"max_time", "n_jobs", "verbose"}
 
 
@@ -30,14 +30,14 @@ def summarise(
     n_rows: int,
     feature_names: Iterable[str] | None,
 ) -> dict[str, Any]:
-    """Summary of a training.
+    """Create the training summary of a model.
 
     Parameters
     ----------
-    parameters : of the estimator, by name
+    parameters : mapping, parameters of the estimator by name
     fitted : Fitted
-    n_rows : int, how many rows were learned from
-    feature_names : (d,), where the features have names
+    n_rows : int, number of training rows
+    feature_names : (d,), or None if the features have no names
     """
     summary = {
         "bitclass": __version__,
@@ -57,12 +57,12 @@ def summarise(
 
 
 def restore(model: PackedModel, known: Iterable[str]) -> tuple[dict[str, Any], Fitted]:
-    """What the summary of a model tells: parameters, and the result of training.
+    """Restore the parameters and the result of training from the summary of a model.
 
     Parameters
     ----------
-    model : PackedModel, as it was read from a file
-    known : names of the parameters of the estimator; others are ignored
+    model : PackedModel, loaded from a file
+    known : names of the estimator's parameters; others are ignored
 
     Returns
     -------
@@ -81,11 +81,11 @@ def restore(model: PackedModel, known: Iterable[str]) -> tuple[dict[str, Any], F
         raise ModelFileError("the summary's 'n_rounds' must be an integer, 'history' a list")
     history = np.empty(len(steps), dtype=HISTORY_DTYPE)
     try:
-        for at, (n_round, step, value) in enumerate(steps):
+        for i, (n_round, step, value) in enumerate(steps):
             log_objective = -math.inf if value is None else float(value)
-            history[at] = (int(n_round), str(step), model.n_bits - 1, log_objective)
+            history[i] = (int(n_round), str(step), model.n_bits - 1, log_objective)
     except (TypeError, ValueError, OverflowError):
-        raise ModelFileError("the summary's 'history' must be [round, step, number] each") from None
+        raise ModelFileError("the summary's 'history' must list [round, step, number]") from None
     names = [name for name in known if name in stored and name not in _NOT_STORED]
     parameters = {name: _restored(stored[name]) for name in names}
     return parameters, Fitted(model, history, n_rounds, refinement=refinement)
@@ -103,7 +103,7 @@ def _last_of_each_step(history: NDArray[np.void]) -> list[list[Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """A parameter as JSON can hold it; what it cannot is described, and `fit` refuses that."""
+    """JSON form of a parameter; other types become a description, which `fit` rejects."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, (str, bool, int)):
@@ -114,7 +114,7 @@ def _plain(value: Any) -> Any:
         pairs = [[_plain(key), _plain(weight)] for key, weight in value.items()]
         return {"pairs": pairs}
     if callable(value):
-        return loss_name(value)  # never that of a loss of ours
+        return loss_name(value)  # never the name of a built-in loss
     shape = getattr(value, "shape", None)
     return type(value).__name__ if shape is None else f"{type(value).__name__} of shape {shape}"
 
@@ -124,8 +124,8 @@ def _restored(value: Any) -> Any:
         return value
     pairs = value.get("pairs")
     if not isinstance(pairs, list):
-        raise ModelFileError("the summary's 'parameters' hold an object without 'pairs'")
+        raise ModelFileError("the summary's 'parameters' contain an object without 'pairs'")
     try:
         return {key: weight for key, weight in pairs}  # noqa: C416 - checks that these are pairs
     except (TypeError, ValueError):
-        raise ModelFileError("the summary's 'parameters' hold 'pairs' that are none") from None
+        raise ModelFileError("the summary's 'parameters' contain invalid 'pairs'") from None

@@ -1,4 +1,4 @@
-"""Checks of what a user gives: each error names the argument, what was found and what may be."""
+"""Validation of user input: errors name the argument, what was found and what is expected."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ __all__ = [
     "settings_of",
 ]
 
-#: What scikit-learn's validation lets through: any real dtype as it is, and CSR.
+#: Options of scikit-learn's `validate_data`: any real dtype, unconverted, and CSR.
 ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
 
-# Wider rows are learned on mini-batches (`training.wide`): sums of all pairs of features would
-# take 8 d^2 bytes and d^3 operations. Sparse rows sooner, since the other way makes them dense.
+# Wider rows are learned from mini-batches (`training.wide`): sums over all pairs of features would
+# take 8 d^2 bytes and d^3 operations. The limit is lower for sparse rows, as sums need dense ones.
 MAX_DENSE_FEATURES, MAX_DENSE_FEATURES_OF_SPARSE = 8192, 2048
-# Who asks for something else gets the sums as long as they take 2 GB.
+# Settings that mini-batches do not support use sums up to this width, at which they take 2 GB.
 MAX_FEATURES_OF_SUMS = 16_384
 
-# Positive sample weights outside this range are refused: their sums would leave float64's range.
+# Positive sample weights outside this range are rejected: their sums could overflow float64.
 MIN_SAMPLE_WEIGHT, MAX_SAMPLE_WEIGHT = 1e-30, 1e30
 
-#: Types and ranges of the parameters, as scikit-learn checks them.
+#: Types and ranges of the parameters, for scikit-learn's parameter validation.
 PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
     "n_bits": [Interval(Integral, 1, MAX_BITS, closed="both")],
     "loss": [StrOptions(set(LOSSES)), callable],
-    # The logarithm by which a loss may grow within one bit, 2 * scale, stays far from overflow.
+    # Per bit, the exponential loss grows by at most exp(2 * scale), which must not overflow.
     "scale": [Interval(Real, 1e-6, 100.0, closed="both")],
     "initial_codes": [StrOptions(set(STARTING_CODES)), "array-like"],
     "solver": [StrOptions(set(SOLVERS))],
@@ -77,11 +77,11 @@ PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
 
 
 def settings_of(parameters: Mapping[str, Any]) -> Settings:
-    """Checked parameters of the estimator in the form that training takes.
+    """Convert the parameters of the estimator to training settings.
 
     Parameters
     ----------
-    parameters : by name, as `BinaryCodeClassifier.get_params` gives them
+    parameters : mapping, as returned by `BinaryCodeClassifier.get_params`
     """
     effective_threads(parameters["n_jobs"])
     n_bits, scale = int(parameters["n_bits"]), float(parameters["scale"])
@@ -89,7 +89,7 @@ def settings_of(parameters: Mapping[str, Any]) -> Settings:
     table = None if loss == "hinge" else tabulate(loss, n_bits, scale)
     if parameters["solver"] == "mincut" and table is not None and not table.convex:
         raise ValueError(
-            f"solver='mincut' needs a loss that is convex on the margins, and loss {table.name!r} "
+            f"solver='mincut' needs a loss that is convex on the margins, but loss {table.name!r} "
             f"is not (scale={scale:g}); use solver='flip'"
         )
     rescore = parameters["rescore"]
@@ -129,10 +129,10 @@ def _no_line(line: str) -> None:
 
 
 def is_wide(settings: Settings, initial_codes: str | NDArray[Any], X: Features) -> bool:
-    """Whether rows (n, d) have so many features that they are learned on mini-batches.
+    """Whether rows (n, d) have so many features that they are learned from mini-batches.
 
-    Other losses, starting codes and kernels than the default need sums of all pairs of features,
-    or distances, and refuse rows that are too wide for these.
+    Losses, starting codes and kernels other than the default need sums over all pairs of features,
+    or distances; an error is raised if rows are too wide for these.
     """
     n_features = X.shape[1]
     limit = MAX_DENSE_FEATURES_OF_SPARSE if hasattr(X, "tocsr") else MAX_DENSE_FEATURES
@@ -144,25 +144,25 @@ def is_wide(settings: Settings, initial_codes: str | NDArray[Any], X: Features) 
         "initial_codes other than 'discriminant'": not default,
         "kernel='rbf'": settings.kernel,
     }
-    wanted = [name for name, needed in needs_sums.items() if needed]
-    if wanted and n_features > MAX_FEATURES_OF_SUMS:
+    reasons = [name for name, needed in needs_sums.items() if needed]
+    if reasons and n_features > MAX_FEATURES_OF_SUMS:
         raise ValueError(
-            f"X has {n_features:,} features, but {wanted[0]} takes at most "
-            f"{MAX_FEATURES_OF_SUMS:,}; wider rows are learned with loss='hinge', "
+            f"X has {n_features:,} features, but {reasons[0]} supports at most "
+            f"{MAX_FEATURES_OF_SUMS:,}; wider rows need loss='hinge', "
             "initial_codes='discriminant' and kernel=None"
         )
-    return not wanted
+    return not reasons
 
 
 def check_initial_codes(
     initial_codes: str | ArrayLike, n_rows: int | None, n_bits: int
 ) -> str | NDArray[Any]:
-    """The starting codes by name, or as an array of the right shape and values.
+    """Check starting codes: a name, or an array of the right shape and values.
 
     Parameters
     ----------
     initial_codes : str or array-like
-    n_rows : int, or None where rows come in batches, to which no array can belong
+    n_rows : int, or None when training in batches, for which no array is allowed
     n_bits : int
     """
     if isinstance(initial_codes, str):
@@ -170,7 +170,7 @@ def check_initial_codes(
     codes = np.asarray(initial_codes)
     if n_rows is None:
         raise ValueError(
-            f"initial_codes must be one of {list(STARTING_CODES)} where rows come in batches, "
+            f"initial_codes must be one of {list(STARTING_CODES)} when training in batches, "
             f"found an array of shape {codes.shape}"
         )
     if codes.shape != (n_rows, n_bits):
@@ -181,7 +181,7 @@ def check_initial_codes(
     wrong = np.flatnonzero((codes != 1) & (codes != -1))
     if wrong.size:
         raise ValueError(
-            "initial_codes must hold -1 and +1 only, found "
+            "initial_codes must contain -1 and +1 only, found "
             f"{codes.ravel()[wrong[0]]!r} in row {wrong[0] // n_bits}"
         )
     return codes
@@ -195,18 +195,18 @@ def check_groups(groups: ArrayLike, n_rows: int) -> NDArray[np.intp]:
     try:
         names, index = np.unique(found, return_inverse=True)
     except TypeError as error:
-        raise ValueError(f"groups must hold labels of one type: {error}") from None
+        raise ValueError(f"groups must contain labels of one type: {error}") from None
     if found.dtype.kind == "f" and np.isnan(found).any():
-        raise ValueError("groups must not hold NaN")
+        raise ValueError("groups must not contain NaN")
     if len(names) < 2:
-        raise ValueError(f"groups must hold at least 2 groups, found {len(names)}")
+        raise ValueError(f"groups must contain at least 2 groups, found {len(names)}")
     return index
 
 
 def check_continuation(
     statistics: Statistics | WideState, settings: Settings, initial_codes: str | NDArray[Any]
 ) -> None:
-    """Refuse parameters that do not go with what was learned from earlier batches."""
+    """Raise an error if parameters are incompatible with those of earlier batches."""
     if statistics.n_bits != settings.n_bits:
         raise ValueError(
             f"n_bits={settings.n_bits} differs from the {statistics.n_bits} bits of earlier "
@@ -220,25 +220,25 @@ def check_continuation(
     if n_anchors == "auto":
         n_anchors = known_anchors or "some"
     if starting.per_row and statistics.keep_codes == (settings.table is None):
-        found = f"loss={settings.loss!r} needs other sums than the loss"
+        found = f"loss={settings.loss!r} needs different sums than the loss"
     elif isinstance(initial_codes, str) and initial_codes != starting.kind:
         found = f"initial_codes={initial_codes!r} differs from the {starting.kind!r} codes"
     elif n_anchors != known_anchors:
-        found = f"a kernel of {n_anchors} anchors differs from the {known_anchors} anchors"
+        found = f"a kernel with {n_anchors} anchors differs from the {known_anchors} anchors"
     else:
         return
     raise ValueError(f"{found} of earlier batches; call fit to start over")
 
 
 def check_classes(classes: ArrayLike | None, labels: NDArray[Any]) -> NDArray[Any] | None:
-    """The labels that `partial_fit` is told will come."""
+    """Check the argument `classes` of `partial_fit`."""
     if classes is None:
         return None
-    announced = np.unique(np.asarray(to_host(classes)))
-    if announced.dtype.kind == "f" and np.isnan(announced).any():
-        raise ValueError("classes must not hold NaN")
-    check_label_kinds(to_host(labels[:1]) if is_foreign(labels) else labels, announced)
-    return announced
+    expected = np.unique(np.asarray(to_host(classes)))
+    if expected.dtype.kind == "f" and np.isnan(expected).any():
+        raise ValueError("classes must not contain NaN")
+    check_label_kinds(to_host(labels[:1]) if is_foreign(labels) else labels, expected)
+    return expected
 
 
 def check_rows(
@@ -249,33 +249,33 @@ def check_rows(
     *,
     reset: bool,
 ) -> tuple[Features, NDArray[Any], NDArray[np.float64] | None]:
-    """Rows, their labels, and their weights (None for ones), with class weights applied."""
-    # The sums over the rows are checked instead of the rows themselves: see `Statistics.add`.
+    """Checked rows, labels and weights (None for ones), with class weights applied."""
+    # For foreign arrays, the sums over the rows are checked to be finite: see `Statistics.add`.
     check_array(X)
-    check_array(y, "y", beside=X)
-    check_array(sample_weight, "sample_weight", beside=X)
-    if not _stays_there(estimator, X):
+    check_array(y, "y", reference=X)
+    check_array(sample_weight, "sample_weight", reference=X)
+    if not _stays_on_device(estimator, X):
         X, y = to_host(X), to_host(y)
     options = {"reset": reset, "ensure_all_finite": not is_foreign(X), **ACCEPTED}
     checked, labels = validate_data(estimator, _stand_in(X), _stand_in(y), **options)
     X = X if is_foreign(X) else checked
-    if not getattr(X, "has_canonical_format", True):  # of a sparse row, each entry counts as one
+    if not getattr(X, "has_canonical_format", True):
         X = X.copy()
         X.sum_duplicates()
     if is_foreign(y):
         labels = y
         if y.ndim != 1 or not namespace(y).isdtype(y.dtype, "integral"):
-            raise ValueError(f"y must hold integers, or be a NumPy array, found {y.dtype}")
+            raise ValueError(f"y must contain integers, or be a NumPy array, found {y.dtype}")
     else:
         for row, label in enumerate(labels if labels.dtype == object else ()):
             if not isinstance(label, str):
-                # The first words are scikit-learn's.
+                # scikit-learn's estimator checks expect the first words.
                 raise ValueError(
                     "Unknown label type: y must be an array of numbers or of text, found "
                     f"{label!r} in row {row}"
                 )
         with warnings.catch_warnings():
-            # A batch of few rows of very many classes is what this is made for.
+            # Few rows of very many classes are normal here.
             warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
             check_classification_targets(labels)
     if sample_weight is None and estimator.class_weight is None:
@@ -297,12 +297,12 @@ def check_rows(
 
 
 def _stand_in(X: Any) -> Any:
-    """What scikit-learn checks instead of an array of another library: its first entry."""
+    """A NumPy array for scikit-learn to check in place of a foreign one: repeats its first row."""
     return np.broadcast_to(to_host(X[:1, ...]), tuple(X.shape)) if is_foreign(X) else X
 
 
-def _stays_there(estimator: Any, X: Any) -> bool:
-    """Whether training works where rows of another library lie, or on a copy on the host."""
+def _stays_on_device(estimator: Any, X: Any) -> bool:
+    """Whether training runs on the device of foreign rows, rather than on a copy on the host."""
     codes = estimator.initial_codes
     by_discriminant = isinstance(codes, str) and codes == "discriminant"
     if not is_foreign(X) or estimator.kernel is not None or not by_discriminant:
@@ -310,7 +310,7 @@ def _stays_there(estimator: Any, X: Any) -> bool:
     try:
         namespace(X).zeros(1, dtype=namespace(X).float64, device=device(X))
     except (TypeError, RuntimeError) as error:
-        raise ValueError(f"X lies on {device(X)}, which has no float64: {error}") from None
+        raise ValueError(f"X is on {device(X)}, which has no float64: {error}") from None
     return bool(X.shape[-1] <= MAX_DENSE_FEATURES)
 
 
@@ -320,7 +320,7 @@ def _class_weights(
     y: NDArray[np.intp],
     weights: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Weights of classes (C,): those of a dict, 1 for classes not in it, or balancing ones.
+    """Class weights (C,): from a dict, with 1 for classes not in it, or balanced.
 
     Parameters
     ----------
@@ -337,16 +337,16 @@ def _class_weights(
     wrong = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
     if wrong.size:
         raise ValueError(
-            "class_weight must hold finite numbers of at least 0, found "
+            "class_weight must contain finite non-negative numbers, found "
             f"{found[wrong[0]]} for class {classes[wrong[0]].item()!r}"
         )
     return found
 
 
 def check_class_weight(class_weight: Any, labels: NDArray[Any]) -> None:
-    """Refuse weights of labels that `fit` has no row of, as scikit-learn does.
+    """Raise an error for weights of labels that do not occur, as scikit-learn does.
 
-    Where all classes have weights, those of others do not matter.
+    If all classes of y have weights, additional ones are ignored.
     """
     if not isinstance(class_weight, Mapping):
         return
@@ -360,7 +360,7 @@ def check_class_weight(class_weight: Any, labels: NDArray[Any]) -> None:
 
 
 def check_class_count(labels: NDArray[Any]) -> None:
-    """Refuse labels (n,) of fewer than two classes."""
+    """Raise an error if labels (n,) have fewer than two classes."""
     if not np.any(labels != labels[:1]):
         found = f"1 class: {labels[:1].tolist()[0]!r}" if len(labels) else "none"
         raise ValueError(

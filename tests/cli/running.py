@@ -1,4 +1,4 @@
-"""Runs the command as a user does: in a process of its own, or in a fork of one that is ready."""
+"""Run the command as a user does: in a new process, or in a fork of a prepared one."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def shared_forks():
 
 
 def bitclass(*arguments, **options):
-    """Run to the end, in pipes; `input` is what standard input gives."""
+    """Run to the end with captured output; `input` is the standard input."""
     return shared_forks().run(*arguments, **options)
 
 
@@ -135,7 +135,7 @@ def in_forks(runs, folder, **options):
 
 
 def bitclass_process(*arguments, **options):
-    """Run in a process of its own; options are those of `subprocess.run`."""
+    """Run in a new process; options are those of `subprocess.run`."""
     given = {"input": "", "stdout": subprocess.PIPE} | options
     return subprocess.run(
         [COMMAND, *map(str, arguments)],
@@ -148,7 +148,7 @@ def bitclass_process(*arguments, **options):
 
 
 def succeed(*arguments, run=bitclass, **options):
-    """Run, and return what was printed; there must be no warning, only progress."""
+    """Run and return the output; there must be no warnings, only progress."""
     done = run(*arguments, **options)
     warned = [line for line in done.stderr.splitlines() if not line.startswith(PROGRESS)]
     assert (done.returncode, warned) == (0, []), done.stderr
@@ -156,7 +156,7 @@ def succeed(*arguments, run=bitclass, **options):
 
 
 def problem(n=300, d=6, n_classes=4, seed=0, noise=1.0, dtype=np.float32):
-    """Rows around a centre for each class, and their classes' numbers."""
+    """Rows around one centre per class, and their class indices."""
     centres = 2.0 * np.random.default_rng(17).standard_normal((n_classes, d))
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.arange(n) % n_classes)
@@ -164,7 +164,7 @@ def problem(n=300, d=6, n_classes=4, seed=0, noise=1.0, dtype=np.float32):
 
 
 def assert_one_line(done, code, *words):
-    """The run failed with the exit code and one line that has the words, and printed nothing."""
+    """Assert that a run failed with this exit code, one line with these words, and no output."""
     assert done.returncode == code, (done.returncode, done.stderr)
     assert done.stderr.startswith("bitclass: "), done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
@@ -176,7 +176,7 @@ def assert_one_line(done, code, *words):
 
 
 def assert_refused(cases, folder, **options):
-    """Runs by name fail with their exit code and one line that has the words, and write nothing.
+    """Assert that runs fail with their exit code and one line with these words, and write nothing.
 
     A case is the arguments, the exit code, or None for any but 0, and the words. Lines about images
     that were skipped may come before.
@@ -195,7 +195,7 @@ def assert_refused(cases, folder, **options):
 
 
 def contents(folder):
-    """All files below a folder with their bytes."""
+    """Contents of all files below a folder."""
     return {
         path.relative_to(folder): path.read_bytes() if path.is_file() else None
         for path in folder.rglob("*")

@@ -1,4 +1,4 @@
-"""Errors are one clear line and exit code 2 (arguments) or 1 (data); nothing is half-written."""
+"""Errors are one line with exit code 2 (arguments) or 1 (data); no partial files are written."""
 
 import os
 import re
@@ -32,7 +32,7 @@ PREDICT = ("predict", "m.safetensors")
 
 
 def _files(folder):
-    """Good files and bad ones, and links to them."""
+    """Write valid and invalid files, and links to them."""
     X, y = problem(60, 6)
     np.savez(folder / "good.npz", X=X, y=y)
     np.savez(folder / "narrow.npz", X=X[:, :4], y=y)
@@ -56,8 +56,8 @@ def _files(folder):
     BinaryCodeClassifier(8, loss="hinge").fit(X, days).save(folder / "dates.safetensors")
 
 
-# Arguments, the exit code, and words that the line must have. Where outputs are refused, the rows
-# are bad too, which would be found if any were read before.
+# Arguments, exit code, and words in the error. If outputs are refused, the rows are invalid too,
+# which would be reported if they were read first.
 CASES = {
     "missing file": (("fit", "none.npz", *FIT), 1, ["none.npz", "no such file"]),
     "missing model": (("predict", "none.safetensors", "good.npz"), 1, ["none.safetensors"]),
@@ -111,7 +111,7 @@ CASES = {
         2, ["statistics"],
     ),
     "model over the statistics of another": (
-        ("fit", "good.npz", "--model", "m.statistics.safetensors"), 2, ["statistics file"],
+        ("fit", "good.npz", "--model", "m.statistics.safetensors"), 2, [".statistics.safetensors"],
     ),
     "model in the checkpoint folder": (
         ("fit", "good.npz", "--model", "progress/m", "--checkpoint", "progress"), 2,
@@ -155,7 +155,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(folder):
 
 
 def test_no_permission(folder):
-    # The superuser may do all, so somebody else must try, in a folder that everybody may look into.
+    # The superuser has all permissions, so another user runs it, in a world-readable folder.
     other = 65534 if os.geteuid() == 0 else None
     work = {
         "secret.npz": ("fit", "secret.npz", *FIT),
@@ -199,14 +199,14 @@ def test_a_limit_on_the_size_of_files(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_output_that_nobody_can_write(folder):
+def test_standard_output_on_a_full_device(folder):
     with open("/dev/full", "w") as full:
         done = bitclass_process(*PREDICT, "good.npz", cwd=folder, stdout=full)
     assert_one_line(done, 1, "No space left")
 
 
 def heed_interrupts():
-    """Undo what a shell does to commands in the background, and they to their children."""
+    """Restore the default handler, which shells disable for background commands."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -215,7 +215,7 @@ def test_an_interrupt_ends_a_run_quietly(tmp_path):
     with open(tmp_path / "X.npy", "wb") as file:
         header = {"descr": "<f4", "fortran_order": False, "shape": (n, d)}
         np.lib.format.write_array_header_1_0(file, header)
-        file.truncate(file.tell() + 4 * n * d)  # zeros that take no room
+        file.truncate(file.tell() + 4 * n * d)  # a sparse file
     np.save(tmp_path / "y.npy", np.tile(np.arange(4, dtype=np.int8), n // 4))
     process = subprocess.Popen(
         [COMMAND, "fit", "X.npy", "--labels-file", "y.npy", *FIT, "--loss", "hinge",
@@ -237,7 +237,7 @@ def test_an_interrupt_ends_a_run_quietly(tmp_path):
     assert list((tmp_path / "progress").iterdir()) == []
 
 
-# Found by Python at its start: sends an interrupt when a module is about to be imported.
+# Imported by Python at startup: sends an interrupt when a given module is imported.
 INTERRUPTING = """
 import os, signal, sys
 
@@ -269,12 +269,12 @@ def test_an_interrupt_while_the_command_is_imported_ends_it_quietly(tmp_path):
     assert run("none").returncode == 0, "no interrupt, and yet it ended"
 
 
-def test_streams_that_are_closed(folder):
+def test_closed_standard_streams(folder):
     done = bitclass_process(*PREDICT, "good.npz", cwd=folder, preexec_fn=lambda: os.close(1))
     assert (done.returncode, done.stderr) == (0, "")
     done = bitclass_process(*PREDICT, "none.npz", cwd=folder, preexec_fn=lambda: os.close(2))
     assert (done.returncode, done.stdout) == (1, "")
-    # Or the file that is opened next would get what is written to standard error.
+    # Otherwise the next file opened would receive what is written to standard error.
     done = bitclass_process(
         *PREDICT, "good.npz", "--out", "p.csv", cwd=folder, preexec_fn=lambda: os.closerange(0, 3)
     )

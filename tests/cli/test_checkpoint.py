@@ -1,4 +1,4 @@
-"""`fit --checkpoint`: killed at any moment, run again, it ends with the same model."""
+"""`fit --checkpoint`: a run killed at any time and repeated gives the same model."""
 
 import random
 import sys
@@ -30,11 +30,11 @@ def forks():
 
 @pytest.fixture
 def fit(forks, tmp_path):
-    """Runs `fit --checkpoint` on the same rows, killed after some seconds if still there."""
+    """Run `fit --checkpoint` on the same rows; it is killed if it takes longer than a limit."""
 
     def run(model, loss, kill_after=None):
         given = ("fit", "train.npz", "--model", model, "--checkpoint", f"{model}-progress")
-        # The sums are what is saved; refinement after them would only take time.
+        # Only sums are saved; refinement would just take time.
         given += ("--loss", loss, "--scale", 0.3, *OPTIONS, "--no-refine")
         done = forks.run(*given, cwd=tmp_path, kill_after=kill_after)
         assert done.returncode in (0, -9), done.stderr
@@ -58,10 +58,10 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_model(fit, tmp_path, loss
     n_kills = n_resumed = n_rows = 0
     window = 0.9 * undisturbed.seconds
     while n_kills < 6 or not n_resumed:
-        # Runs that go on are shorter, so that some must be let alone to come to the end.
+        # Resumed runs are shorter, and some must be left to finish.
         code = fit("model", loss, kill_after=moments.uniform(0, window)).returncode
-        # The machine may be slower or faster than at first: a run was through before its time
-        # came, or none has saved anything before.
+        # The speed of the machine may change: a run has finished before it is killed, or none has
+        # saved anything yet.
         window *= 0.7 if code == 0 else 1.0 if n_resumed else 1.3
         n_kills += code == -9
         assert n_kills < 50, "no kill left a run half done, so that nothing was shown"

@@ -1,4 +1,4 @@
-"""From files to a model to predictions: the commands give what the library gives."""
+"""Commands on feature files give the same results as the library."""
 
 import csv
 import io
@@ -45,7 +45,7 @@ def columns(X, y, order=range(6), **more):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Files of rows to learn from and to try, and a model for each format."""
+    """Training and test files, and a model for each format."""
     folder = tmp_path_factory.mktemp("commands")
     for name, (X, y) in {"train": rows(0, 300), "test": rows(1, 90)}.items():
         np.savez(folder / f"{name}.npz", X=X, y=y)
@@ -115,7 +115,7 @@ def test_options_are_parameters_of_the_library(folder, tmp_path, options, parame
 
 @pytest.fixture(scope="module")
 def outputs(folder):
-    """What predict, evaluate and inspect write, each command also in a process of its own."""
+    """Output of predict, evaluate and inspect; each command also runs in a separate process."""
     work = {
         "printed": ("predict", "npz.safetensors", "test.npz"),
         "top": ("predict", "npz.safetensors", "test.npz", "--top", 2, "--probabilities"),
@@ -215,7 +215,7 @@ def test_predict_in_a_pipe_gives_json_lines_with_identifiers(folder, piped, kind
         ("", (), 1, ["standard input", "is empty"]),
         ("f0,f1\n1.5,2\n", (), 1, ["standard input: has no column 'f2'"]),
         ('{"f0": 1,\n', (), 1, ["standard input"]),
-        ("f0,f1\n1.5,2\n", ("test.csv",), 2, ["does not go with files"]),
+        ("f0,f1\n1.5,2\n", ("test.csv",), 2, ["cannot be combined with files"]),
     ],
 )
 def test_a_bad_pipe_is_one_line(folder, text, more, code, words):
@@ -223,7 +223,7 @@ def test_a_bad_pipe_is_one_line(folder, text, more, code, words):
     assert_one_line(done, code, *words)
 
 
-def test_evaluate_counts_truly(outputs, fitted):
+def test_evaluate_counts_are_correct(outputs, fitted):
     X, y = rows(1, 90)
     counts = confusion_matrix(y, fitted.predict(X))
     best, _, shares = fitted.packed().top_classes(X, 5, probabilities=True)
@@ -250,7 +250,7 @@ def test_evaluate_counts_truly(outputs, fitted):
     assert f"accuracy {found['accuracy']:.2%}" in outputs["table"]
 
 
-def test_inspect_measures_truly(outputs, folder, fitted):
+def test_inspect_figures_are_correct(outputs, folder, fitted):
     weights = library.load(folder / "npz.safetensors").weights
     between = hamming(weights[:, None], weights[None])[np.triu_indices(7, 1)]
     found = json.loads(outputs["inspect"])
@@ -268,7 +268,7 @@ def test_inspect_measures_truly(outputs, folder, fitted):
 
 
 def test_a_pipe_gets_no_colours_and_no_bars(outputs, folder):
-    # `succeed` has seen that nothing at all went to standard error.
+    # `succeed` has checked that standard error is empty.
     told = succeed("fit", "train.npz", "--model", "again.safetensors", cwd=folder)
     assert not any("\x1b" in text or "\r" in text for text in (told, *outputs.values()))
     assert "per second" not in told
@@ -285,7 +285,7 @@ def test_warnings_are_one_line(folder):
     assert done.stderr.count("\n") == 1
 
 
-def test_whoever_reads_may_stop_early(folder):
+def test_the_reader_of_a_pipe_may_stop_early(folder):
     np.save(folder / "long.npy", np.tile(rows(1, 90)[0], (2000, 1)))
     command = f"'{COMMAND}' predict npz.safetensors long.npy | head -n 1"
     done = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True)
@@ -310,7 +310,7 @@ def test_names_and_labels_are_shown_as_they_are(tmp_path):
             assert name in text
 
 
-def test_text_labels_that_python_held_as_objects(tmp_path, fitted):
+def test_string_labels_of_dtype_object(tmp_path, fitted):
     X, y = rows(0, 300)
     BinaryCodeClassifier(32, random_state=0).fit(X, y.astype(object)).save(tmp_path / "m")
     np.savez(tmp_path / "t.npz", X=X, y=y)
@@ -344,10 +344,10 @@ def test_columns_are_selected_by_name_in_any_order(tmp_path):
     assert after["accuracy"] > json.loads(evaluated)["accuracy"] - 0.05
 
 
-def test_the_first_index_of_svmlight_files_can_be_given(tmp_path):
-    """Without it, a file in which index 0 does not occur would be shifted by one feature.
+def test_first_index_of_svmlight_files(tmp_path):
+    """Otherwise a file in which index 0 does not occur would be shifted by one feature.
 
-    A model keeps that of its own files, also when it is updated.
+    A model keeps the index of its training files, also in updates.
     """
     X, y = problem(200, 4)
     pairs = [" ".join(f"{j}:{value}" for j, value in enumerate(x)) for x in X.tolist()]
@@ -368,10 +368,10 @@ def test_the_first_index_of_svmlight_files_can_be_given(tmp_path):
     (tmp_path / "from1.svm").write_text("".join(few))
     succeed("fit", "from1.svm", "--model", "m1", "--bits", 16, cwd=tmp_path)
     done = bitclass("predict", "m1", "train.svm", cwd=tmp_path)
-    assert_one_line(done, 1, "train.svm", "index 0", "files of the model", "--first-index")
+    assert_one_line(done, 1, "train.svm", "index 0", "the model's training files", "--first-index")
 
 
-def test_evaluate_and_predict_take_the_test_part_of_a_file_that_was_fitted(tmp_path):
+def test_evaluate_and_predict_use_the_test_part_of_the_training_file(tmp_path):
     """The accuracy of the training part would be reported as if it were that of new rows."""
     X, y = problem(200, 4)
     parts = {"X_train": X[:150], "y_train": y[:150], "X_test": X[150:], "y_test": y[150:]}
@@ -397,7 +397,7 @@ def test_the_types_of_labels_are_those_of_the_model(tmp_path):
     assert found["accuracy"] > 0.8
 
 
-def test_labels_that_the_model_does_not_know_are_told(folder, tmp_path):
+def test_labels_unknown_to_the_model_are_reported(folder, tmp_path):
     X, y = rows(1, 90)
     y = y.astype("<U9")
     y[:30] = "[unknown]"
@@ -413,8 +413,8 @@ def test_labels_that_the_model_does_not_know_are_told(folder, tmp_path):
     assert (found["unknown_rows"], found["unknown_labels"]) == (30, ["[unknown]"])
     assert found["accuracy"] == pytest.approx(np.mean(predicted == y))
     assert found["accuracy_of_known"] == pytest.approx(np.mean(predicted[30:] == y[30:]))
-    assert "30 rows with 1 label that the model does not know: [unknown]" in some.stdout
-    assert "90 rows with 1 label that the model does not know: other" in every.stdout
+    assert "30 rows with 1 label unknown to the model: [unknown]" in some.stdout
+    assert "90 rows with 1 label unknown to the model: other" in every.stdout
     assert json.loads(every_json.stdout)["accuracy_of_known"] is None
 
 

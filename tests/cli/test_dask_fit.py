@@ -1,4 +1,4 @@
-"""`bitclass fit --dask` as a person runs it."""
+"""`bitclass fit --dask` as a user runs it."""
 
 import json
 
@@ -26,7 +26,7 @@ def test_a_cluster_writes_the_model_file_of_one_machine(tmp_path):
     assert np.mean(cluster.predict(X) == machine.predict(X)) > 0.97
 
 
-def test_clusters_and_files_that_are_not_there_are_told_in_a_line(tmp_path):
+def test_missing_clusters_and_files_are_reported_in_one_line(tmp_path):
     np.savez(tmp_path / "train.npz", X=np.eye(4), y=np.arange(4))
     no_name = (1, ["named tcp://HOST:PORT or local:WORKERS, found"])
     expected = {

@@ -21,7 +21,7 @@ def test_characters_that_look_the_same_in_every_face_are_one_class():
     assert all(len(images) == len(classes) for images in drawings.values())
 
 
-def test_the_command_prints_a_table_and_writes_a_picture(tmp_path):
+def test_the_command_prints_a_table_and_writes_an_image(tmp_path):
     out = tmp_path / "demo.png"
     done = bitclass_process("demo", "--characters", 60, "--out", out)
     assert done.returncode == 0, done.stderr
@@ -49,6 +49,6 @@ def test_a_missing_library_is_named_before_any_work():
     assert_one_line(done, 1, "pip install 'bitclass[plots,images]'")
 
 
-def test_an_unknown_picture_format_is_refused(tmp_path):
+def test_an_unknown_image_format_is_refused(tmp_path):
     done = bitclass("demo", "--out", tmp_path / "demo.xyz")
     assert_one_line(done, 2, "demo.xyz", "--out must end in .png")

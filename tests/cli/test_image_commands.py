@@ -1,4 +1,4 @@
-"""From images to feature files, models and predictions, by commands."""
+"""Commands on images: features, models and predictions."""
 
 import csv
 import io
@@ -118,7 +118,7 @@ def test_the_model_is_that_of_the_feature_file_and_knows_its_extractor(folder):
     assert images.summary.pop("statistics")  # it was fitted with --keep-statistics
     assert images.summary.pop("extractor") == small_network().specification()
     assert images.summary == rows.summary
-    # The estimator keeps what it was read with.
+    # The estimator keeps the extractor of the model file.
     library.BinaryCodeClassifier.load(folder / "m.safetensors").save(folder / "again.safetensors")
     assert library.load(folder / "again.safetensors").summary["extractor"]["kind"] == "onnx"
 
@@ -156,7 +156,7 @@ BAD = {
     "a network that is not there": (("fit", "test", *FIT[:-1], "onnx:no.onnx"), 2, ["no.onnx"]),
     "no classes": (("fit", "unsorted", *FIT), 2, ["unsorted", "no labels", "folder per class"]),
     "an option for rows": (
-        ("fit", "test", *FIT, "--labels", "y"), 2, ["--labels is for feature files"],
+        ("fit", "test", *FIT, "--labels", "y"), 2, ["--labels applies to feature files"],
     ),
     "a model of rows": (("predict", "rows.safetensors", "test"), 2, ["trained on feature files"]),
     "only broken images": (
@@ -199,7 +199,7 @@ def test_bad_input_is_one_line(folder):
     assert_refused(BAD, folder)
 
 
-# The command in batches of four images, which kills itself in its third batch if asked to.
+# The command with batches of four images; it kills itself in the third batch on request.
 KILLED = """
 import bitclass.images.rows
 from bitclass.images import OnnxNetwork
@@ -239,7 +239,7 @@ def test_a_killed_run_resumes(folder, tmp_path):
     assert not list(tmp_path.glob("*partial*"))
 
 
-def test_folders_of_the_user_stay(folder, tmp_path):
+def test_folders_of_the_user_are_kept(folder, tmp_path):
     folder, _ = folder
     for name in ("images", ".bitclass-images", "f.npy.partial"):
         shutil.copytree(folder / "test", tmp_path / name)

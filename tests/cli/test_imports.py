@@ -1,4 +1,4 @@
-"""Commands import what they need and no more: `--version` and `--help` answer at once."""
+"""Commands import only what they need: `--version` and `--help` are fast."""
 
 import importlib
 import json
@@ -39,7 +39,7 @@ finally:
 
 
 @pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("serve", "--help")])
-def test_asking_imports_nothing_heavy(arguments):
+def test_help_and_version_import_nothing_heavy(arguments):
     assert imported(*arguments) == []
 
 
@@ -52,7 +52,7 @@ def test_predict_and_inspect_do_not_import_scikit_learn(tmp_path):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_list_of_commands_and_their_own_help_agree(name):
+def test_the_list_of_commands_agrees_with_their_help(name):
     module = importlib.import_module(f"bitclass.cli.{name}")
     assert module.command.__doc__.splitlines()[0] == COMMANDS[name]
 

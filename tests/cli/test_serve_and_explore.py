@@ -1,4 +1,4 @@
-"""`bitclass explore` as a process, and what it and `bitclass serve` refuse."""
+"""`bitclass explore` as a process, and errors of it and of `bitclass serve`."""
 
 import json
 import re
@@ -22,7 +22,7 @@ from small_network import small_network
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder of images of two classes, and a model of it."""
+    """A folder of images of two classes, and a model trained on it."""
     folder = tmp_path_factory.mktemp("explore")
     for axis, name in enumerate(("flat", "<b>steep")):
         (folder / "own" / name).mkdir(parents=True)
@@ -36,7 +36,7 @@ def place(tmp_path_factory):
 
 @contextmanager
 def exploring(*arguments):
-    """The command while it serves, and the address that it tells."""
+    """Run the command; yields the process, its first line and its URL."""
     process = subprocess.Popen(
         [COMMAND, "explore", *map(str, arguments), "--port", "0"],
         stdout=subprocess.PIPE,
@@ -82,10 +82,10 @@ def test_listening_to_the_network_warns(place):
         assert near["label"] == near["classes"][0]["label"] == "<b>steep"
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=300)
-    assert "--host 0.0.0.0: everybody who can reach this machine can see the images" in err
+    assert "--host 0.0.0.0: anyone who can reach this machine can see the images" in err
 
 
-def test_what_cannot_be_served_is_one_line(place):
+def test_serving_errors_are_one_line(place):
     model, own, other = (place / name for name in ("model.safetensors", "own", "a b.safetensors"))
     X, y = problem(60, 6)
     rows = place / "rows.npz"
@@ -108,7 +108,7 @@ def test_what_cannot_be_served_is_one_line(place):
             ("serve", place / "absent"): (1, "absent: No such file"),
             ("serve", rows): (1, "rows.npz"),
             ("serve", model, f"model={other}"): (2, "model: two models have this name"),
-            ("serve", other): (2, "write NAME=MODEL"),
+            ("serve", other): (2, "NAME=MODEL"),
             ("serve", f"/={model}"): (2, "found '/'"),
             ("serve", model, "--port", port): (2, "cannot listen"),
             ("serve", model, "--max-rows", "0"): (2, "--max-rows"),

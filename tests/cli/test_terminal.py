@@ -1,4 +1,4 @@
-"""In a terminal the progress of a run is seen."""
+"""Progress is shown in a terminal."""
 
 import contextlib
 import fcntl
@@ -12,11 +12,11 @@ import termios
 import numpy as np
 from running import COMMAND, environment, problem
 
-from bitclass.cli.console import shown_progress
+from bitclass.cli.console import progress_bars
 
 
 def in_terminal(*arguments, **options):
-    """Run in a terminal of 120 columns; the exit code, and all that was shown."""
+    """Run in a terminal of 120 columns; returns the exit code and the output."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     process = subprocess.Popen(
@@ -36,7 +36,7 @@ def in_terminal(*arguments, **options):
     return process.wait(300), shown.decode()
 
 
-def test_the_progress_of_a_fit_is_seen(tmp_path):
+def test_the_progress_of_a_fit_is_shown(tmp_path):
     X, y = problem(150_000, 4)
     np.savez(tmp_path / "train.npz", X=X, y=y)
     code, shown = in_terminal("fit", "train.npz", "--model", "m.safetensors", cwd=tmp_path)
@@ -51,7 +51,7 @@ def test_the_progress_of_a_fit_is_seen(tmp_path):
     assert "learned 4 classes from 150,000 rows" in plain
 
 
-def test_an_error_in_a_terminal_is_one_line_too(tmp_path):
+def test_an_error_in_a_terminal_is_one_line(tmp_path):
     code, shown = in_terminal("fit", "none.npz", "--model", "m.safetensors", cwd=tmp_path)
     assert code == 1
     assert shown.startswith("bitclass: ")
@@ -64,13 +64,13 @@ class Epoch:
 
 def test_epochs_of_refinement_are_lines_in_a_pipe_and_a_bar_in_a_terminal(capsys, monkeypatch):
     expected = "epoch 3 of 20, held-out accuracy 94.12%"
-    with shown_progress() as progress:
+    with progress_bars() as progress:
         progress("learning", 10, 20)
         progress.epoch(Epoch)
     assert capsys.readouterr().err == f"bitclass: refining: {expected}\n"
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
-    with shown_progress() as progress:
+    with progress_bars() as progress:
         progress.epoch(Epoch)
     shown = capsys.readouterr().err
     assert expected in shown

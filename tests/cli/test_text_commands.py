@@ -54,7 +54,7 @@ def test_json_lines_and_files_of_lines_are_read(folder, tmp_path):
     assert printed.splitlines() == ["label", "flight", "weather"]
 
 
-def test_a_file_like_that_of_training_needs_no_option(folder, tmp_path):
+def test_a_file_like_the_training_file_needs_no_options(folder, tmp_path):
     model = folder / "model.safetensors"
     succeed("predict", model, folder / "texts.csv", "--out", tmp_path / "found.csv")
     with open(tmp_path / "found.csv") as file:
@@ -65,14 +65,14 @@ def test_a_file_like_that_of_training_needs_no_option(folder, tmp_path):
     assert json.loads(facts)["accuracy"] == pytest.approx(np.mean(np.array(found) == labels))
 
 
-def test_columns_called_like_labels_do_not_matter_where_texts_are_predicted(folder, tmp_path):
+def test_label_columns_are_ignored_in_prediction(folder, tmp_path):
     path = tmp_path / "two.csv"
     path.write_text("text,label,class\nwill it rain in oslo,a,b\n")
     printed = succeed("predict", folder / "model.safetensors", path, "--text", "text")
     assert printed.splitlines() == ["label", "weather"]
 
 
-def test_the_n_grams_that_spoke_are_told(folder):
+def test_explain_lists_n_grams(folder):
     printed = succeed("predict", folder / "model.safetensors", "will it rain in oslo", "--explain")
     (row,) = csv.DictReader(io.StringIO(printed))
     assert row["label"] == "weather"
@@ -97,7 +97,7 @@ def test_embeddings_are_an_extractor_by_name(folder, tmp_path):
     assert_one_line(done, 2, "--explain", "n-grams")
 
 
-def test_what_cannot_be_read_or_fitted_is_one_line(folder):
+def test_input_errors_are_one_line(folder):
     np.save(folder / "rows.npy", np.zeros((3, 4)))
     np.savez(folder / "rows.npz", X=np.eye(40, 3), y=np.arange(40) % 2)
     succeed("fit", "rows.npz", "--bits", 16, "--model", "rows.safetensors", cwd=folder)
@@ -122,7 +122,7 @@ def test_what_cannot_be_read_or_fitted_is_one_line(folder):
         (*fit, "--text", "text", "--features", "n"): ["--features"],
         (*fit, "--text", "text", "--extractor", "cnn"): ["--extractor", "model2vec:MODEL"],
         (*fit, "--text", "text", "--dask", "local:2"): ["--text", "--dask"],
-        (*fit, "--text", "intent"): ["intent", "text and label at once"],
+        (*fit, "--text", "intent"): ["intent", "both text and label"],
         (*fit, "--text", "text", "--checkpoint", "progress"): ["--checkpoint", "texts are learned"],
         ("fit", "empty.csv", *fit[2:], "--text", "text"): ["empty.csv", "none in 40 texts"],
         ("fit", "wide.svm", *fit[4:], "--checkpoint", "p"): ["9,000 features are learned on mini"],
@@ -130,13 +130,13 @@ def test_what_cannot_be_read_or_fitted_is_one_line(folder):
     assert_refused({run: (run, None, words) for run, words in cases.items()}, folder)
 
 
-def test_a_json_line_without_the_text_is_refused_by_its_row(folder):
+def test_a_json_line_without_text_is_refused_with_its_row(folder):
     lines = '{"text": "fly me to oslo"}\n{"texts": "fly me to rome"}\n'
     done = bitclass("predict", folder / "model.safetensors", "-", input=lines)
     assert_one_line(done, done.returncode, "standard input", "no text in row 1")
 
 
-def test_a_text_of_unknown_letters_is_as_likely_in_every_class(folder):
+def test_unknown_letters_give_equal_probabilities(folder):
     printed = succeed("predict", folder / "model.safetensors", "日本語", "--probabilities")
     (row,) = csv.DictReader(io.StringIO(printed))
     assert float(row["probability"]) == pytest.approx(1 / 4)
@@ -149,5 +149,5 @@ def test_a_model_of_texts_cannot_be_updated(folder, tmp_path):
     assert "--keep-statistics has no effect on text" in done.stderr
     before = model.read_bytes()
     done = bitclass("update", model, folder / "texts.csv", *options)
-    assert_one_line(done, 2, "model.safetensors", "cannot be updated", "fit it again")
+    assert_one_line(done, 2, "model.safetensors", "cannot be updated", "fit the model again")
     assert model.read_bytes() == before

@@ -1,4 +1,4 @@
-"""`bitclass update`: more rows, new classes, classes removed, without the earlier rows."""
+"""`bitclass update`: adds rows and classes and removes classes, without the original rows."""
 
 import fcntl
 import json
@@ -79,7 +79,7 @@ def test_more_rows_and_new_classes_then_one_removed(folder, rows):
     agreement = np.mean(model.predict(X[stays]) == whole.predict(X[stays]))
     assert agreement > 0.95, "the hash function is not that of the rows left"
 
-    # Removed first, then added: new rows of the class bring it back.
+    # Classes are removed before rows are added: new rows of the class add it again.
     update = ("update", "m.safetensors", "more.npz", "--remove", "dog", "--json")
     told = json.loads(succeed(*update, cwd=folder))
     added = np.load(folder / "more.npz")["y"]
@@ -87,7 +87,7 @@ def test_more_rows_and_new_classes_then_one_removed(folder, rows):
     assert told["classes"] == 6
 
 
-def test_what_cannot_be_done_changes_nothing(folder, rows):
+def test_a_failed_update_changes_nothing(folder, rows):
     X, y = rows
     np.savez(folder / "narrow.npz", X=X[:, :5], y=y)
     X = X.copy()
@@ -110,8 +110,8 @@ def test_what_cannot_be_done_changes_nothing(folder, rows):
     assert_refused(cases, folder)
 
 
-# The command is killed before or after it puts one of its files in place, if its first argument is
-# a moment: the statistics, then the model.
+# The first argument is a moment at which the command is killed, before or after it replaces one of
+# its files: the statistics, then the model.
 KILLS = """
 run_whole = main
 def main():
@@ -132,7 +132,7 @@ BEFORE_STATISTICS, AFTER_STATISTICS, BEFORE_MODEL, AFTER_MODEL = range(4)
 
 @pytest.fixture(scope="module")
 def run():
-    """Runs the command in a folder; it may be killed at one of the moments above."""
+    """Run the command in a folder; it may be killed at one of the moments above."""
     with Forks(KILLS) as forks:
 
         def run_one(arguments, folder, killed_at=None):
@@ -144,7 +144,7 @@ def run():
         yield run_one
 
 
-def test_the_projection_stays_in_what_it_was_saved_in(folder):
+def test_the_projection_type_is_kept(folder):
     fit = ("fit", "first.npz", "--model", "k.safetensors", *OPTIONS, "--projection", "int8")
     commands = {
         (*fit, "--keep-statistics"): "int8",
@@ -185,12 +185,12 @@ def test_another_update_after_a_killed_one_counts_both(run, folder, rows):
     assert "interrupted" in done.stderr
     assert json.loads(done.stdout)["rows"] == 650
 
-    # One that was killed at its end is done.
+    # An update killed at its very end is complete.
     run(("update", "m.safetensors", "--remove", "cat"), folder, killed_at=AFTER_MODEL)
     assert_one_line(run(("update", "m.safetensors"), folder), 2, "--remove")
     n_rows = library.load(folder / "m.safetensors").summary["n_rows"]
 
-    # Without arguments the killed one alone is finished, whose rows may be gone by now.
+    # Without arguments, only the killed update is completed; its files may no longer exist.
     run(("update", "m.safetensors", "others.npz"), folder, killed_at=AFTER_STATISTICS)
     (folder / "others.npz").unlink()
     done = run(("update", "m.safetensors", "--json"), folder)
@@ -198,7 +198,7 @@ def test_another_update_after_a_killed_one_counts_both(run, folder, rows):
     assert not list(folder.glob(".m*"))
 
 
-def test_updates_at_once_wait_for_each_other_and_lose_no_rows(folder, rows):
+def test_concurrent_updates_wait_for_each_other_and_lose_no_rows(folder, rows):
     X, y = rows
     n_before = library.load(folder / "m.safetensors").summary["n_rows"]
     lock = folder / ".m.safetensors.lock"
@@ -247,5 +247,7 @@ def test_statistics_of_another_model_are_refused(run, folder):
     assert run(("fit", "more.npz", "--model", "m.safetensors", *OPTIONS), folder).returncode == 0
     before = contents(folder)
     done = run(("update", "m.safetensors", "more.npz"), folder)
-    assert_one_line(done, 1, "m.statistics.safetensors", "not the statistics", "--keep-statistics")
+    assert_one_line(
+        done, 1, "m.statistics.safetensors", "does not belong to m.safetensors", "--keep-statistics"
+    )
     assert contents(folder) == before

@@ -1,4 +1,4 @@
-"""Clusters of real processes on this machine, and problems to learn on them."""
+"""Local clusters of real processes, and training problems."""
 
 import os
 import signal
@@ -46,7 +46,7 @@ def lazy(X, y, rows):
 
 
 def slow_rows(X, y, rows, seconds=0.05):
-    """Partitions that take a while to load, so that something can happen in between."""
+    """Partitions that are slow to load, so that faults can happen in between."""
 
     def slowly(block):
         time.sleep(seconds)
@@ -63,7 +63,7 @@ def blocks(parts, *shape):
 
 
 def on_one_machine(parameters, X, y, rows, sample_weight=None):
-    """What one machine learns that gets all rows as the sample, and then batches of `rows` rows."""
+    """Model trained on one machine, with all rows as the sample and batches of `rows` rows."""
 
     def batches(start_row):
         for start in range(start_row, len(y), rows):
@@ -75,7 +75,7 @@ def on_one_machine(parameters, X, y, rows, sample_weight=None):
 
 
 def assert_same_model(found, expected):
-    """The same weights to the bit, the same projection except for the rounding of float32."""
+    """Assert equal weights, and equal projections except for float32 rounding."""
     np.testing.assert_array_equal(found.classes_, expected.classes_)
     np.testing.assert_array_equal(found.weights_, expected.weights_)
     size = np.abs(expected.projection_).max()
@@ -89,14 +89,14 @@ def fitted(parameters, *rows, **options):
 
 
 def kill_workers(client, n_workers=1):
-    """End worker processes at once; their nannies start others."""
+    """Kill worker processes; their nannies start new ones."""
     processes = sorted(client.run(os.getpid, on_error="ignore").values())
     for process in processes[:n_workers]:
         os.kill(process, signal.SIGKILL)
 
 
 def until(holds, what):
-    """Wait for something that must happen."""
+    """Wait until a condition is true."""
     deadline = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < deadline, f"{what}: not after {PATIENCE:.0f} s"

@@ -1,4 +1,4 @@
-"""One cluster for all tests that leave it as it was."""
+"""One cluster for all tests that do not change it."""
 
 import clusters
 import pytest

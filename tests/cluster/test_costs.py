@@ -1,4 +1,4 @@
-"""What a fit costs a cluster: memory of a worker, bytes between workers."""
+"""Costs of a fit on a cluster: memory per worker, bytes between workers."""
 
 from functools import partial
 
@@ -21,12 +21,12 @@ def peak_memory():
 
 
 def received(dask_worker):
-    """Bytes that this worker got from others."""
+    """Bytes received by this worker from others."""
     return sum(entry["total"] for entry in dask_worker.transfer_incoming_log)
 
 
 def rows(n, d, n_classes, partition_rows):
-    """Rows that the workers make, and labels that are made from them."""
+    """Rows generated on the workers, and labels computed from them."""
 
     def made(block_info=None):
         start, stop = block_info[None]["array-location"][0]
@@ -85,7 +85,7 @@ def test_memory_of_a_worker_does_not_grow_with_the_number_of_rows():
     assert sums < growth < allowed < 4 * d * n / 2 + 3 * sums
 
 
-def test_work_that_partitions_share_is_left_to_the_cluster():
+def test_shared_work_of_partitions_is_computed_on_the_cluster():
     """Each task that computes its own partitions would compute all rows for their mean."""
     X, y = rows(4000, 8, 3, 100)
     for given, shared in ((X, False), (X - X.mean(axis=0), True)):
@@ -93,7 +93,7 @@ def test_work_that_partitions_share_is_left_to_the_cluster():
         assert callable(collection_partitions(given, y)[0].in_sequence()) is not shared
 
 
-def test_rows_are_computed_in_their_turn_where_only_labels_are_in_memory(client):
+def test_rows_are_computed_in_sequence_if_only_labels_are_in_memory(client):
     X, y = rows(400, 8, 3, 100)
     sequence = collection_partitions(X, client.persist(y))[1].in_sequence()
     assert [isinstance(part, partial) for part in sequence] == [True, False, False]
@@ -102,7 +102,7 @@ def test_rows_are_computed_in_their_turn_where_only_labels_are_in_memory(client)
     np.testing.assert_array_equal(found.weights_, whole.weights_)
 
 
-def test_rows_that_all_workers_hold_are_divided_among_them(still):
+def test_replicated_rows_are_divided_among_workers(still):
     X, y = rows(800, 8, 3, 100)
     X = still.persist(X)
     wait(X)
@@ -110,7 +110,7 @@ def test_rows_that_all_workers_hold_are_divided_among_them(still):
     workers = worker_addresses(still)
     groups = grouped(still, collection_partitions(X, y), workers)
     assert [len(group) for group in groups] == [4, 4]
-    # One worker has all: the others would have to fetch what it can sum at once.
+    # One worker has all rows: the others would have to fetch them first.
     only = still.persist(rows(800, 8, 3, 100)[0] + 1, workers=workers[0])
     wait(only)
     assert grouped(still, collection_partitions(only, y), workers) == [list(range(8))]
@@ -128,7 +128,7 @@ def test_workers_that_the_client_cannot_reach(still, monkeypatch):
         tried.append(address)
         raise OSError("no route to host")
 
-    # Connections of before would be used again.
+    # Otherwise earlier connections would be reused.
     for worker in workers:
         still.rpc.remove(worker)
     monkeypatch.setattr(still.rpc, "connect", unreachable)

@@ -1,4 +1,4 @@
-"""Partitions that cannot be used, and clusters that are not there, are named in one error."""
+"""Errors name invalid partitions and missing clusters."""
 
 import traceback
 from types import SimpleNamespace
@@ -46,7 +46,7 @@ def with_entry(values, index, value):
     [
         ("X", 2, lambda X: X[:, :4], r"X must have shape \(n, 5\), found \(\d+, 4\)"),
         ("X", 1, lambda X: with_entry(X, (3, 2), np.nan), "Input X contains NaN"),
-        ("X", 0, lambda X: X.astype(str), "X must hold real numbers"),
+        ("X", 0, lambda X: X.astype(str), "X must contain real numbers"),
         ("X", 1, np.ravel, "X must have 2 dimensions"),
         ("X", 1, lambda X: with_entry(X, (3, 2), 1e20), ".* squares .* row 3 has 1e.20"),
         ("y", 2, lambda y: np.array(["a", "b"] * 20), "y has labels of type <U1, .* text and num"),
@@ -60,7 +60,7 @@ def with_entry(values, index, value):
     ],
 )
 def test_bad_partitions_are_named(client, monkeypatch, argument, at, spoil, message):
-    """Also where the sample misses what is wrong."""
+    """Also if the sample does not contain the error."""
     X, y, weights = partitions()
     given = {"X": X, "y": y, "weights": weights}
     given[argument][at] = spoil(given[argument][at])
@@ -86,21 +86,21 @@ def test_errors_of_a_loading_function_name_the_partition(client, error):
         fitted(HINGE, X.map_blocks(broken, dtype=float), y)
 
 
-def test_all_partitions_that_a_worker_may_have_died_at_are_named(client):
+def test_all_partitions_that_may_have_killed_a_worker_are_named(client):
     def load(is_killed):
         if is_killed:
             raise KilledWorker("load", SimpleNamespace(address="tcp://a"), 3)
 
     futures = [client.submit(load, is_killed, pure=False) for is_killed in (False, True, True)]
     wait(futures)
-    with pytest.raises(ClusterError, match="^partition 1 or partition 2: 4 workers died at it"):
+    with pytest.raises(ClusterError, match="^partition 1 or partition 2: 4 workers died"):
         results(client, futures, [f"partition {index}" for index in range(3)])
 
 
-def test_collections_that_do_not_go_together(client):
+def test_mismatched_collections(client):
     X, y = lazy(*problem(n=400), 100)
     for rows, error, message in (
-        ((X[X[:, 0] > 0], y), ValueError, r"unknown size: call X.compute_chunk_sizes\(\)"),
+        ((X[X[:, 0] > 0], y), ValueError, r"unknown size; call X.compute_chunk_sizes\(\)"),
         ((X.rechunk((100, 12)), y), ValueError, r"along the features.*X.rechunk\(\{1: -1\}\)"),
         ((X, y.rechunk(50)), PartitionError, "y has 8 partitions, but X has 4"),
         (
@@ -109,12 +109,12 @@ def test_collections_that_do_not_go_together(client):
             "partition 0: y has 120 rows, but X has 100",
         ),
         ((X, np.zeros(399)), ValueError, "y must have one value for each of the 400 rows"),
-        ((X,), ValueError, "y must be given"),
+        ((X,), ValueError, "y is required"),
         ((np.zeros((3, 2)), np.zeros(3)), TypeError, "X must be a Dask array, .* found ndarray"),
         (([dask.delayed(1)], y), TypeError, "X must be a Dask array, .* found list"),
         ((y, y), ValueError, "X must have 2 dimensions, found 1"),
         ((X, da.zeros_like(y)), ValueError, "at least 2 classes"),
-        ((X, y, da.zeros(400, chunks=100)), ValueError, "rows of positive weight"),
+        ((X, y, da.zeros(400, chunks=100)), ValueError, "rows with positive weight"),
     ):
         with pytest.raises(error, match=message):
             fitted(HINGE, *rows)
@@ -137,7 +137,7 @@ def test_parameters_that_need_all_rows(client, parameters, message):
         fitted(HINGE | parameters, *lazy(*problem(n=400), 100))
 
 
-def test_a_fit_that_fails_leaves_the_estimator_as_it_was(client):
+def test_a_failed_fit_leaves_the_estimator_unchanged(client):
     X, y = lazy(*problem(n=400), 100)
     found = fitted(HINGE, X, y)
     before = found.predict(X).compute()
@@ -146,7 +146,7 @@ def test_a_fit_that_fails_leaves_the_estimator_as_it_was(client):
     np.testing.assert_array_equal(found.predict(X).compute(), before)
 
 
-def test_files_that_are_not_there_or_have_no_labels(client, tmp_path):
+def test_missing_files_and_missing_labels(client, tmp_path):
     pytest.importorskip("bitclass.io")
     with pytest.raises(ValueError, match=r"absent.npy: no such file"):
         fitted(HINGE, [tmp_path / "absent.npy"])
@@ -195,7 +195,7 @@ def test_without_a_cluster(monkeypatch):
         with pytest.raises(ClusterError, match="no Dask client: create one"):
             DaskBinaryCodeClassifier(**HINGE).fit(X, y)
     with (
-        pytest.raises(ClusterError, match="no Dask scheduler can be reached at tcp://127.0.0.1:9"),
+        pytest.raises(ClusterError, match="cannot reach a Dask scheduler at tcp://127.0.0.1:9"),
         connected("tcp://127.0.0.1:9"),
     ):
         pass

@@ -1,4 +1,4 @@
-"""Workers that die or are retired, clients and schedulers that go away, fits at the same time."""
+"""Killed and retired workers, lost clients and schedulers, concurrent fits."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ def once(name, action):
     return progress
 
 
-def test_fits_at_once_and_other_work_on_the_cluster(client):
+def test_concurrent_fits_and_other_work_on_the_cluster(client):
     X, y = problem()
     others = client.map(lambda number: time.sleep(0.01) or number, range(200), pure=False)
     mine = client.persist(da.ones((1000, 10), chunks=(100, 10)))
@@ -59,7 +59,7 @@ def test_fits_at_once_and_other_work_on_the_cluster(client):
     assert mine.sum().compute() == 10_000
 
 
-def test_threads_for_workers_will_do():
+def test_workers_may_be_threads():
     X, y = problem()
     with (
         LocalCluster(n_workers=1, threads_per_worker=3, processes=False, **QUIET) as local,
@@ -95,7 +95,7 @@ def test_workers_that_are_killed_or_retired_change_nothing(phase, action):
     X, y = problem()
     settings = {
         "distributed.scheduler.allowed-failures": 20,
-        # After this time a local cluster closes nannies whose worker died, though it is back.
+        # After this time a local cluster closes nannies of dead workers, even if restarted.
         "distributed.deploy.lost-worker-timeout": "1 hour",
     }
     with dask.config.set(settings), cluster() as client, client.as_current():
@@ -133,7 +133,7 @@ def test_a_partition_too_large_for_a_worker_is_named():
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
         cluster(n_workers=1, memory_limit="700MB") as client,
         client.as_current(),
-        pytest.raises(ClusterError, match=r".*partition 2.*: 2 workers died at it, .* memory"),
+        pytest.raises(ClusterError, match=r".*partition 2.*: 2 workers died .* memory"),
     ):
         fitted(HINGE, da.concatenate(blocks), y)
 
@@ -177,7 +177,7 @@ def test_no_tasks_are_left_when_the_client_is_killed(client, phase):
                 break
         else:
             pytest.fail("the client ended by itself")
-        # The client may tell of the phase before the scheduler has taken its tasks in.
+        # The client may report the phase before the scheduler has received its tasks.
         until(lambda: client.run_on_scheduler(keys) - before, "tasks of the client")
         process.send_signal(signal.SIGKILL)
     until(lambda: not client.run_on_scheduler(keys) - before, "tasks of a dead client")

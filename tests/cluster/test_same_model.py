@@ -41,7 +41,7 @@ def test_arrays(client, name, kind):
     assert found.score(*rows) == pytest.approx(whole.score(X, y), abs=1e-3)
 
 
-def test_rows_sorted_by_class_with_classes_that_come_late(client):
+def test_rows_sorted_by_class_with_late_classes(client):
     X, y = problem()
     order = np.argsort(y, kind="stable")
     X, y = X[order], np.array([f"class {label}" for label in y[order]])
@@ -82,7 +82,7 @@ def test_refinement_draws_the_same_rows_from_any_partitions(client, monkeypatch)
     # All rows were drawn: the refinement sees what it would see on one machine.
     assert found.refinement_["held_out_rows"] == whole.refinement_["held_out_rows"]
     assert found.score(*lazy(X, y, 450)) == pytest.approx(whole.score(X, y), abs=5e-3)
-    # Now only a sixth of them.
+    # Now only a sixth of the rows.
     monkeypatch.setattr("bitclass.distributed.fitting.SAMPLE_BYTES", X.nbytes // 6)
     drawn = []
     fit_batches = BinaryCodeClassifier.fit_batches
@@ -113,7 +113,7 @@ def test_sample_smaller_than_the_rows(client, monkeypatch):
     one, other = (fitted(PROJECTED, *lazy(X, y, 450)) for _ in range(2))
     assert 480 <= len(seen[0][1]) <= 510
     np.testing.assert_array_equal(seen[0][0], seen[1][0])
-    # Every partition gives about its share.
+    # Every partition contributes in proportion to its size.
     numbers = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in seen[0][0]]
     assert np.bincount(np.array(numbers) // 450).min() > 40
     local = BinaryCodeClassifier(**PROJECTED).fit_batches(
@@ -138,14 +138,14 @@ def test_frames_are_matched_by_the_names_of_columns(client):
     np.testing.assert_array_equal(found.weights_, whole.weights_)
     assert found.feature_names_in_.tolist() == names
     expected = whole.predict(table[names])
-    # In any order, with columns that the model does not know.
+    # Columns in any order, including unknown ones.
     for columns in (names, ["label", *names[::-1]]):
         predicted = found.predict(frame[columns])
         assert isinstance(predicted, da.Array)
         np.testing.assert_array_equal(predicted.compute(), expected)
     with pytest.raises(ValueError, match=r"partition \d: X must have a column 'f3'"):
         found.predict(frame[names[:3] + names[4:]]).compute()
-    # Partitions of one fit may differ in the order, too.
+    # Partitions of one fit may also differ in their order.
     labels = dd.from_pandas(table["label"], npartitions=2)
     reordered = frame_of(table[:450][names], table[450:][["label", *names[::-1]]])
     assert_same_model(fitted(HINGE, reordered, labels), found)
@@ -177,7 +177,7 @@ def test_sparse_rows_and_empty_partitions(client):
 
 
 @pytest.mark.parametrize("library", ["array_api_strict", "torch"])
-def test_tensors_that_the_workers_make(client, library):
+def test_tensors_created_on_the_workers(client, library):
     # One GPU per worker: each task makes its tensors on the device of the worker that runs it.
     asarray = pytest.importorskip(library).asarray
     X, y = problem(n=900)
@@ -192,7 +192,7 @@ def test_tensors_that_the_workers_make(client, library):
     assert found.score(rows, labels) > 0.9 * expected.score(X, y)
 
 
-def test_files_that_the_workers_read(client, tmp_path):
+def test_files_read_by_the_workers(client, tmp_path):
     io = pytest.importorskip("bitclass.io")
     X, y = problem()
     np.save(tmp_path / "X.npy", X)

@@ -1,4 +1,4 @@
-"""Write golden files that are not there yet; those that are there must load forever.
+"""Write missing golden files; existing ones must load forever.
 
 Version 0.1 wrote the files named v1_* and statistics_v1_{random,projection,means}, with the answers
 in expected_v1.json. Version 0.2 writes the same format, and the weights that a refined model was

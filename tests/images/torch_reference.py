@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 by the package that its weights were made with, in torch."""
+"""EfficientNet-Lite0 in torch, by the package of its weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small feature files in the exact formats, made by the libraries that people make them with."""
+"""Small feature files in all formats, written by the libraries that are commonly used."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def json_columns(path, X, y):
     path.write_bytes(gzip.compress("\n".join(lines).encode()))
 
 
-# The extension, and what writes a file of rows. Labels of the first two are in files of their own.
+# The extension and the writer of each format. Labels of the first two are in separate files.
 MAKERS = {
     "npy": (".npy", lambda path, X, y: np.save(path, X)),
     "npz_sparse": (".npz", lambda path, X, y: sp.save_npz(path, sp.csr_array(X))),
@@ -189,7 +189,7 @@ MAKERS = {
 
 
 def label_kinds(name):
-    """The kinds of labels that a format can hold."""
+    """The kinds of labels that a format can store."""
     if name == "svmlight":
         return ["integer", "float"]
     has_booleans = not name.startswith(("csv", "tsv", "parquet_categories"))
@@ -197,7 +197,7 @@ def label_kinds(name):
 
 
 def make(name, folder, X, y, cuts=()):
-    """Write the rows to one file, or to several cut at these rows; what `open_rows` then takes."""
+    """Write the rows to one file, or several split at `cuts`; returns arguments of `open_rows`."""
     extension, write = MAKERS[name]
     paths, label_paths = [], []
     for part, (start, stop) in enumerate(itertools.pairwise([0, *cuts, len(X)])):

@@ -1,4 +1,4 @@
-"""What is wrong with a file is one line that names it; damage is never another error."""
+"""Errors in a file are a single line that names it; damage never raises another error."""
 
 import itertools
 import os
@@ -16,7 +16,7 @@ X = np.arange(12.0, dtype=np.float32).reshape(6, 2)
 Y = np.array(list("abcabc"))
 
 
-def refused(path, *words, **options):
+def assert_refused(path, *words, **options):
     with pytest.raises(DataFileError) as raised:
         for _ in open_rows(path, **options).batches(0, 2):
             pass
@@ -35,23 +35,23 @@ def write(path, text):
 @pytest.mark.parametrize(
     "extension", ["npy", "npz", "parquet", "arrow", "svm", "mat", "h5", "csv", "jsonl"]
 )
-def test_empty_missing_and_of_another_format(tmp_path, extension):
+def test_empty_missing_and_misnamed_files(tmp_path, extension):
     path = tmp_path / f"a.{extension}"
-    refused(path, "no such file")
-    refused(write(path, ""), "is empty")
-    refused(write(path, "hello: this is no data, at all\n" * 40))
+    assert_refused(path, "no such file")
+    assert_refused(write(path, ""), "is empty")
+    assert_refused(write(path, "hello: this is no data, at all\n" * 40))
 
 
 def test_unknown_extensions_and_formats(tmp_path):
     path = write(tmp_path / "a.xlsx", "1 1:1")
-    refused(path, "unknown extension", "parquet (.parquet .pq)", "svmlight (.svm")
-    refused(path, "format='excel' is not known", "csv (.csv", format="excel")
+    assert_refused(path, "unknown extension", "parquet (.parquet .pq)", "svmlight (.svm")
+    assert_refused(path, "unknown format='excel'", "csv (.csv", format="excel")
     assert open_rows(path, format="svmlight").n_rows == 1
-    refused(write(tmp_path / "a.txt", "a\n"), "holds labels alone")
+    assert_refused(write(tmp_path / "a.txt", "a\n"), "contains only labels")
     (tmp_path / "folder").mkdir()
-    refused(tmp_path / "folder", "no file in this folder has a known extension")
+    assert_refused(tmp_path / "folder", "no file in this folder has a known extension")
     os.mkfifo(tmp_path / "a.npy")
-    refused(tmp_path / "a.npy", "is not a file")
+    assert_refused(tmp_path / "a.npy", "is not a file")
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
@@ -77,7 +77,7 @@ def test_values_that_are_not_finite_name_row_and_feature(tmp_path, name, value):
         ("a,b,label\n1,2,x\n1,2,3,x\n", "Expected 3 columns, got 4"),
         ("a,b,label\n" + "1,2,x\n" * 200 + "1,two,x\n", "in column 'b'"),
         ("a,b,label\n1,2,x\n1,,x\n", "row 1 has no value in column 'b'"),
-        ('a,"b\n2",label\n1,two,x\n', "leave it out with --features '!b?2'"),
+        ('a,"b\n2",label\n1,two,x\n', "exclude it with --features '!b?2'"),
         ("a,b,label\n1,2,x\n1,2,\udcff\n", "utf-8"),
         ("a,b,label\n", "has no rows"),
     ],
@@ -85,7 +85,7 @@ def test_values_that_are_not_finite_name_row_and_feature(tmp_path, name, value):
 def test_bad_lines_of_csv(tmp_path, text, words):
     path = tmp_path / "a.csv"
     path.write_text(text, errors="surrogateescape")
-    refused(path, words)
+    assert_refused(path, words)
 
 
 @pytest.mark.parametrize(
@@ -94,49 +94,49 @@ def test_bad_lines_of_csv(tmp_path, text, words):
 )  # fmt: skip
 def test_bad_lines_of_svmlight(tmp_path, line):
     path = write(tmp_path / "a.svm", f"# two rows\n\n1 1:1 5:2 # one\n{line}\n")
-    refused(path, "of rows 0 to 1, one is not 'number index:value")
+    assert_refused(path, "one of rows 0 to 1 is not 'number index:value")
 
 
-def test_a_bad_line_of_svmlight_is_told_by_rows(tmp_path, monkeypatch):
+def test_errors_in_svmlight_name_the_rows(tmp_path, monkeypatch):
     monkeypatch.setattr("bitclass.io.svmlight._BLOCK_BYTES", 1000)
     rows = "".join(f"{i} 1:{i}.5 2:1.5 3:1.25 4:1.125\n" for i in range(200))
     path = write(tmp_path / "a.svm", rows + "1 1:one\n")
-    with pytest.raises(DataFileError, match=r"of rows 1\d\d to 200, one is not"):
+    with pytest.raises(DataFileError, match=r"one of rows 1\d\d to 200 is not"):
         open_rows(path)
 
 
 ARRAYS = [
     (np.zeros((0, 3)), "has shape (0, 3)"),
-    (np.zeros(3), "has shape (3,); features are (rows, features)"),
-    (np.zeros((2, 2), complex), "complex128; features are floats, integers or booleans"),
-    ({"X": X, "y": Y[:5]}, "holds 5 labels 'y', but there are 6 rows"),
+    (np.zeros(3), "has shape (3,); features must have shape (rows, features)"),
+    (np.zeros((2, 2), complex), "complex128; features must be floats, integers or booleans"),
+    ({"X": X, "y": Y[:5]}, "contains 5 labels 'y', but 6 rows"),
     ({"X": X, "y": np.eye(6)}, "labels 'y' have shape (6, 6)"),
-    ({"X": X, "y": np.arange(6) * 1j}, "labels 'y' are of type complex128"),
+    ({"X": X, "y": np.arange(6) * 1j}, "labels 'y' have type complex128"),
     ({"X": X, "y": np.array([b"a", b"\xff"] * 3)}, "the label of row 1 is not UTF-8 text"),
-    ({"x": Y, "y": Y}, "has no matrix of features"),
+    ({"x": Y, "y": Y}, "has no feature matrix"),
 ]
 TABLES = [
     ({"a": pa.array([], pa.float64())}, "has no rows"),
-    ({"X": [[1.0], [1.0, 2.0]]}, "row 1 has 2 values in column 'X', the first row has 1"),
+    ({"X": [[1.0], [1.0, 2.0]]}, "row 1 has 2 values in column 'X', but the first row has 1"),
     ({"X": [[1.0, 2.0], [None, 1.0]]}, "row 1 has no value in column 'X'"),
-    ({"X": pa.array([[]], pa.list_(pa.float64()))}, "column 'X' has empty lists"),
-    ({"X": [[1.0]], "label": pa.array([0], pa.timestamp("s"))}, "'label' are of type timestamp"),
+    ({"X": pa.array([[]], pa.list_(pa.float64()))}, "column 'X' contains empty lists"),
+    ({"X": [[1.0]], "label": pa.array([0], pa.timestamp("s"))}, "'label' have type timestamp"),
     ({"a": [1.0], "X": [[1.0]]}, "one column of lists, or columns of numbers"),
 ]
 
 
-def test_arrays_and_tables_that_are_no_rows(tmp_path):
+def test_invalid_arrays_and_tables(tmp_path):
     for content, words in ARRAYS:
         if isinstance(content, dict):
             np.savez(tmp_path / "a.npz", **content)
-            refused(tmp_path / "a.npz", words)
+            assert_refused(tmp_path / "a.npz", words)
         else:
             np.save(tmp_path / "a.npy", content)
-            refused(tmp_path / "a.npy", words)
+            assert_refused(tmp_path / "a.npy", words)
     for columns, words in TABLES:
         pa.parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
         options = {"features": "*"} if "a" in columns and "X" in columns else {}
-        refused(tmp_path / "a.parquet", words, **options)
+        assert_refused(tmp_path / "a.parquet", words, **options)
 
 
 def test_wrong_widths(tmp_path):
@@ -144,11 +144,13 @@ def test_wrong_widths(tmp_path):
     np.save(tmp_path / "b.npy", X[:, :1])
     with pytest.raises(DataFileError, match=r"b.npy: has 1 features per row, but .*a.npy has 2"):
         open_rows([tmp_path / "a.npy", tmp_path / "b.npy"])
-    refused(tmp_path / "a.npy", "has 2 features per row, expected 3", n_features=3)
+    assert_refused(tmp_path / "a.npy", "has 2 features per row, expected 3", n_features=3)
     path = write(tmp_path / "a.svm", "1 1:1\n1 9:1\n")
-    refused(path, "has index 9, but with 5 features indices from 1 end at 5", n_features=5)
-    refused(write(path, "1 1:1\n1 0:1\n"), "has index 0, but first_index is 1", first_index=1)
-    refused(write(path, "# nothing\n\n"), "has no rows")
+    assert_refused(path, "has index 9, but 5 features have indices 1 to 5", n_features=5)
+    assert_refused(
+        write(path, "1 1:1\n1 0:1\n"), "has index 0, but first_index is 1", first_index=1
+    )
+    assert_refused(write(path, "# nothing\n\n"), "has no rows")
 
 
 def test_pickles_are_not_opened(tmp_path):
@@ -162,7 +164,7 @@ def test_pickles_are_not_opened(tmp_path):
     np.savez(tmp_path / "a.npz", X=objects)
     np.savez(tmp_path / "b.npz", X=X[:2], y=objects[0])
     for name, words in (("a.npy", "Python objects"), ("a.npz", "object"), ("b.npz", "pickle")):
-        refused(tmp_path / name, words)
+        assert_refused(tmp_path / name, words)
     assert not (tmp_path / "sprung").exists()
 
 
@@ -172,21 +174,21 @@ def test_pickles_are_not_opened(tmp_path):
 def test_sparse_indices_are_checked(tmp_path, indices, pointers):
     parts = {"data": np.ones(2), "indices": indices, "indptr": pointers}
     np.savez(tmp_path / "a.npz", **parts, shape=[2, 2], format=b"csr")
-    refused(tmp_path / "a.npz")
+    assert_refused(tmp_path / "a.npz")
 
 
 @pytest.mark.parametrize("wrong", [9, -1])
 def test_coordinates_of_sparse_entries_are_checked(tmp_path, wrong):
     parts = {"data": np.ones(2), "row": [0, wrong], "col": [0, 1]}
     np.savez(tmp_path / "a.npz", **parts, shape=[2, 2], format=b"coo")
-    refused(tmp_path / "a.npz", "index")
+    assert_refused(tmp_path / "a.npz", "index")
 
 
 @pytest.mark.parametrize("is_last", [False, True])
 def test_offsets_of_lists_are_checked(tmp_path, is_last):
-    """Those of the first batch, which tells the number of features, and of the last one.
+    """In the first batch, which determines the number of features, and in the last one.
 
-    All are moved far out of the values, so that the lists have their lengths.
+    All offsets are shifted out of range by the same amount, so that the list lengths are valid.
     """
     paths, _ = make("arrow_file", tmp_path, np.tile(X, (4, 1)), np.tile(Y, 4))
     offsets = np.arange(7, dtype=np.int32) * 2
@@ -195,7 +197,7 @@ def test_offsets_of_lists_are_checked(tmp_path, is_last):
     at = content.rindex(good) if is_last else content.index(good)
     offsets += 1 << 30
     paths[0].write_bytes(content[:at] + offsets.tobytes() + content[at + len(good) :])
-    refused(paths[0], "cannot be read as Arrow")
+    assert_refused(paths[0], "cannot be read as Arrow")
 
 
 def test_a_file_that_gets_shorter_while_it_is_read(tmp_path):
@@ -211,16 +213,24 @@ def test_a_file_that_gets_shorter_while_it_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("module", "name", "words"),
     [
-        ("pyarrow", "parquet_fixed", "reading Parquet needs pyarrow; install it with: pip install"),
+        (
+            "pyarrow",
+            "parquet_fixed",
+            "reading Parquet requires pyarrow; install it with: pip install",
+        ),
         ("pyarrow", "csv", "pip install 'bitclass[parquet]'"),
-        ("h5py", "hdf5", "reading HDF5 needs h5py; install it with: pip install 'bitclass[hdf5]'"),
-        ("h5py", "matlab73", "needs h5py"),
+        (
+            "h5py",
+            "hdf5",
+            "reading HDF5 requires h5py; install it with: pip install 'bitclass[hdf5]'",
+        ),
+        ("h5py", "matlab73", "requires h5py"),
     ],
 )
 def test_a_missing_library_is_named_with_its_extra(tmp_path, monkeypatch, module, name, words):
     paths, _ = make(name, tmp_path, X, Y)
     monkeypatch.setitem(sys.modules, module, None)
-    refused(paths[0], words)
+    assert_refused(paths[0], words)
 
 
 def test_wrong_arguments(tmp_path):
@@ -245,7 +255,7 @@ def test_wrong_arguments(tmp_path):
 
 
 def assert_some_refused(contents, paths, options):
-    """Files of these contents are read as far as they go, or refused in one line, some of them."""
+    """Each content is read as far as possible or refused in one line; at least one is refused."""
     messages = []
     for content in contents:
         paths[0].write_bytes(content)
@@ -263,7 +273,7 @@ def assert_some_refused(contents, paths, options):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_file_that_is_cut_short_is_refused_or_read_as_far(tmp_path, name):
+def test_a_truncated_file_is_refused_or_partly_read(tmp_path, name):
     paths, options = make(name, tmp_path, np.eye(9, 4, dtype="f4"), labels_of("integer", 9))
     content = paths[0].read_bytes()
     lengths = np.linspace(1, len(content) - 1, 25).astype(int)

@@ -1,4 +1,4 @@
-"""Columns are found by name; what is no feature never becomes one silently."""
+"""Columns are found by name; no other column silently becomes a feature."""
 
 import numpy as np
 import pandas as pd
@@ -39,32 +39,32 @@ ABC = ["a", "b", "c"]
 OTHERS = FRAME.assign(city="Paris", extra=1.0)[["extra", "c", "label", "city", "b", "a"]]
 # As pandas reads an index from a CSV file, and again.
 INDEXED = with_first(**{"Unnamed: 0.1": [0, 1, 2], "Unnamed: 0": ["u", "v", "w"]})
-# As pandas calls a second column of one name.
+# As pandas renames a duplicate column.
 SECOND = FRAME.rename(columns={"label": "species"}).assign(**{"species.1": [1, 2, 1]})
 ONLY_SECOND = FRAME.rename(columns={"label": "label.1"})
 PLACES = FRAME.rename(columns={"a": "f1", "b": "f0"})
 TWO_LABELS = pd.DataFrame({"class": [1, 2], "y": [3, 4], "x": [5, 6]})
 
-# A frame, options, the features, the label, and words of the description.
+# A frame, options, the features, the label, and words in the description.
 CHOSEN = [
-    (FRAME, {}, ABC, "label", "label column recognised: 'label'"),
+    (FRAME, {}, ABC, "label", "label column detected: 'label'"),
     # Predicting takes the file that was fitted on.
     (FRAME, {"labels": False}, ABC, None, "label column skipped: 'label'"),
     (FRAME, {"labels": False, "feature_names": ABC}, ABC, None, "label column skipped: 'label'"),
     (OTHERS, {"feature_names": ABC}, ABC, "label", "features matched by name"),
-    (INDEXED, {}, ABC, "label", "left out 'Unnamed: 0', the index of a data frame"),
+    (INDEXED, {}, ABC, "label", "skipped 'Unnamed: 0', the index of a data frame"),
     (INDEXED, {"features": "Unnamed: 0.1"}, ["Unnamed: 0.1"], "label", ""),
-    (SECOND, {"labels": "species"}, ABC, "species", "left out 'species.1', a second 'species'"),
-    (SECOND, {"labels": "species", "features": "*"}, ABC, "species", "left out 'species.1', a sec"),
+    (SECOND, {"labels": "species"}, ABC, "species", "skipped 'species.1', a second 'species'"),
+    (SECOND, {"labels": "species", "features": "*"}, ABC, "species", "skipped 'species.1', a sec"),
     (SECOND, {"feature_names": ["a", "species.1"]}, ["a", "species.1"], None, ""),
-    (ONLY_SECOND, {}, ABC, "label.1", "label column recognised"),
-    (ONLY_SECOND.assign(label=[1, 2, 1]), {}, ABC, "label", "left out 'label.1'"),
+    (ONLY_SECOND, {}, ABC, "label.1", "label column detected"),
+    (ONLY_SECOND.assign(label=[1, 2, 1]), {}, ABC, "label", "skipped 'label.1'"),
     *(
         case
         for name in ("id", "ID", "user_id", "customerID")
         for frame in [with_first(**{name: [10, 11, 12]})]
         for case in (
-            (frame, {}, ABC, "label", f"left out {name!r}, an identifier"),
+            (frame, {}, ABC, "label", f"skipped {name!r}, an identifier"),
             (frame, {"features": ["a", name]}, ["a", name], "label", ""),
             (frame, {"feature_names": [name, "b"]}, [name, "b"], "label", ""),
         )
@@ -87,7 +87,7 @@ CHOSEN = [
 
 @every_table
 def test_features_and_labels_are_chosen(tmp_path, extension):
-    for frame, options, names, label, said in CHOSEN:
+    for frame, options, names, label, words in CHOSEN:
         rows = open_rows(written(tmp_path, extension, frame), **options)
         batch = whole(rows)
         assert rows.feature_names == tuple(names), options
@@ -95,7 +95,7 @@ def test_features_and_labels_are_chosen(tmp_path, extension):
         assert (batch.labels is None) == (label is None), options
         if label is not None:
             assert batch.labels.tolist() == frame[label].tolist()
-        assert said in rows.description
+        assert words in rows.description
 
 
 REFUSED = [
@@ -105,12 +105,12 @@ REFUSED = [
         "several columns may be the labels.*'label.1', 'class'",
     ),
     (PLACES, {"features": "g*"}, r"no column matches 'g\*'"),
-    (PLACES, {"features": "g"}, "no column 'g'; there are: 'f1'"),
+    (PLACES, {"features": "g"}, "no column 'g'; the columns are: 'f1'"),
     (PLACES, {"features": "!*"}, "features= leaves no column"),
     (TWO_LABELS, {}, "several columns may be the labels.*'class', 'y'"),
     (TWO_LABELS, {"labels": False}, "several columns may be the labels.*'class', 'y'"),
-    (TWO_LABELS, {"labels": "y", "features": ["x", "y"]}, "'y' cannot be label and feature"),
-    (FRAME[["label"]], {}, "no column holds numbers"),
+    (TWO_LABELS, {"labels": "y", "features": ["x", "y"]}, "'y' cannot be both label and feature"),
+    (FRAME[["label"]], {}, "no column contains numbers"),
 ]  # fmt: skip
 
 
@@ -123,9 +123,9 @@ def test_what_cannot_be_chosen_is_refused(tmp_path, extension):
     path = written(tmp_path, extension, FRAME.assign(city="Paris", state="Texas"))
     with pytest.raises(DataFileError) as raised:
         open_rows(path)
-    found = "it holds 'Paris'" if extension == ".csv" else "it is of type text"
-    assert f"column 'city' is not a number ({found})" in str(raised.value)
-    assert "leave it out with --features '!city,!state'" in str(raised.value)
+    found = "it contains 'Paris'" if extension == ".csv" else "it has type text"
+    assert f"column 'city' is not numeric ({found})" in str(raised.value)
+    assert "exclude it with --features '!city,!state'" in str(raised.value)
 
 
 @every_table
@@ -150,7 +150,7 @@ def test_a_column_that_the_first_file_lacks_is_refused(tmp_path, extension):
         assert open_rows([short, long], **options).feature_names == ("a", "c")
 
 
-def test_a_further_column_without_names_is_refused(tmp_path):
+def test_an_additional_column_without_names_is_refused(tmp_path):
     paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
     paths[0].write_text("x,0.5,1.5\ny,1.5,0.5\n")
     paths[1].write_text("x,0.5,1.5,7.5\ny,1.5,0.5,8.5\n")
@@ -160,7 +160,7 @@ def test_a_further_column_without_names_is_refused(tmp_path):
     assert open_rows(paths).n_rows == 4
 
 
-def test_input_without_names_is_taken_by_position(tmp_path):
+def test_input_without_names_is_matched_by_position(tmp_path):
     np.save(tmp_path / "X.npy", FRAME[["a", "b", "c"]].values)
     rows = open_rows(tmp_path / "X.npy", feature_names=["a", "b", "c"])
     assert rows.feature_names is None
@@ -189,7 +189,7 @@ def test_unnamed_columns_of_csv_are_no_features(tmp_path):
     assert open_rows(path).feature_names == ("0", "1")
     path.write_text("a,label,\n1.5,x,0.5\n2.5,y,0.25\n")
     assert open_rows(path).feature_names == ("a",)
-    assert "left out 'Unnamed: 2'" in open_rows(path).description
+    assert "skipped 'Unnamed: 2'" in open_rows(path).description
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path):
@@ -225,7 +225,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
         ("400,410\n0.5,0.25\n", None),
     ],
 )
-def test_a_header_is_guessed_where_it_is_clear_else_asked_for(tmp_path, text, header):
+def test_an_unambiguous_header_is_detected(tmp_path, text, header):
     path = tmp_path / "a.csv"
     path.write_text(text)
     if header is not None:
@@ -244,7 +244,7 @@ def test_a_header_is_guessed_where_it_is_clear_else_asked_for(tmp_path, text, he
 
 
 def test_a_position_is_not_taken_for_a_name_in_the_first_row(tmp_path):
-    """A label column given by position was another one, where the first row had that number."""
+    """The position of the label column was matched to a number in the first row."""
     path = tmp_path / "a.csv"
     path.write_text("3,0,7.5\n1,2,8.5\n2,1,9.5\n")
     rows = open_rows(path, labels=0)
@@ -305,14 +305,14 @@ def test_arrays_are_found_by_name_with_the_labels_of_the_same_part(tmp_path):
     X, y = np.ones((5, 2)), np.arange(5)
     path = tmp_path / "a.npz"
     np.savez(path, X_train=X, y_train=y, X_test=X[:4], y_test=y[:4], noise=X)
-    assert "features 'X_train', labels 'y_train' (recognised)" in open_rows(path).description
+    assert "features 'X_train', labels 'y_train' (detected)" in open_rows(path).description
     for given in ({"features": "X_test"}, {"part": "test"}, {"labels": "y_test"}):
         rows = open_rows(path, **given)
         assert (rows.n_rows, whole(rows).labels.tolist()) == (4, [0, 1, 2, 3])
     assert open_rows(path, labels="y_train", part="test").n_rows == 5
     np.save(tmp_path / "y.npy", y)
     rows = open_rows(path, features="X_train", labels_file=tmp_path / "y.npy")
-    assert "recognised" not in rows.description  # a file of one array
+    assert "detected" not in rows.description  # a file of one array
     assert not open_rows(path, features="noise").has_labels
     assert not open_rows(path, labels=False).has_labels
     np.savez(path, one=X, two=X)
@@ -321,12 +321,12 @@ def test_arrays_are_found_by_name_with_the_labels_of_the_same_part(tmp_path):
     np.savez(path, X=X, y=y, label=y)
     with pytest.raises(DataFileError, match="several arrays may be the labels.*'y', 'label'"):
         open_rows(path)
-    with pytest.raises(DataFileError, match="has no array 'Z'; there are: 'X', 'y', 'label'"):
+    with pytest.raises(DataFileError, match="has no array 'Z'; the arrays are: 'X', 'y', 'label'"):
         open_rows(path, features="Z")
 
 
 @every_table
-def test_further_columns_are_read_beside_the_features(tmp_path, extension):
+def test_additional_columns_are_read(tmp_path, extension):
     frame = FRAME.assign(city=["Paris", "Rome", ""], key=[7, 8, 9])[["city", "key", *FRAME.columns]]
     path = written(tmp_path, extension, frame)
     rows = open_rows([path, path], columns=["city", "key"])
@@ -340,5 +340,5 @@ def test_further_columns_are_read_beside_the_features(tmp_path, extension):
     assert whole(rows).labels.tolist() == ["x", "y", "x"]
     rows = open_rows(path, columns=["city", "1"])  # by position, and no feature either
     assert (rows.feature_names, [*whole(rows).columns]) == (("a", "b", "c"), ["city", "key"])
-    with pytest.raises(DataFileError, match="has no column 'town'; there are: 'city'"):
+    with pytest.raises(DataFileError, match="has no column 'town'; the columns are: 'city'"):
         open_rows(path, columns=["town"])

@@ -1,4 +1,4 @@
-"""Every format gives the same rows, however they are cut into files and batches."""
+"""Every format gives the same rows, however they are split into files and batches."""
 
 import bz2
 import gzip
@@ -95,7 +95,7 @@ def test_features_keep_the_type_of_the_file(tmp_path, name, dtype):
     np.testing.assert_array_equal(next(rows.batches()).X, X)
 
 
-def test_a_folder_stands_for_its_files_in_order_and_one_type(tmp_path):
+def test_a_folder_is_read_as_its_files_in_order_and_one_type(tmp_path):
     for part, dtype in enumerate((np.float32, np.int64, np.float32)):
         np.save(tmp_path / f"{part}.npy", np.full((3, 2), part, dtype))
     (tmp_path / "README.md").write_text("not data")
@@ -113,7 +113,7 @@ def test_compressed_text(tmp_path, extension, module):
     assert (batch.X.tolist(), batch.labels.tolist()) == ([[1.5, 2], [2.5, 3]], ["x", "y"])
 
 
-def test_csv_with_all_that_is_allowed(tmp_path):
+def test_unusual_but_valid_csv(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(
         '\ufeff\n"x", label ,z\r\n1e3,"a, ""b""",2\r\n\r\n'
@@ -197,7 +197,7 @@ def test_reading_takes_memory_for_batches_not_for_files(tmp_path, kind):
     assert n_bytes < 0.6 * paths[-1].stat().st_size
 
 
-def test_an_error_while_reading_ahead_comes_after_the_items_before(tmp_path):
+def test_prefetch_raises_errors_after_the_preceding_items(tmp_path):
     def items():
         yield 1
         raise OSError("disk")
@@ -222,7 +222,7 @@ def test_an_error_while_reading_ahead_comes_after_the_items_before(tmp_path):
 
 
 @pytest.mark.parametrize("extension", ["npy", "csv"])
-def test_a_large_sample_is_of_runs_of_rows(tmp_path, extension):
+def test_a_large_sample_consists_of_runs_of_rows(tmp_path, extension):
     X = np.arange(2000.0)[:, None] + [0, 0.5]
     path = tmp_path / f"a.{extension}"
     np.save(path, X) if extension == "npy" else np.savetxt(path, X, delimiter=",")
@@ -235,7 +235,7 @@ def test_a_large_sample_is_of_runs_of_rows(tmp_path, extension):
 
 def test_every_format_is_documented():
     hint = get_type_hints(RowOptions, include_extras=True)["format"]
-    told = hint.__metadata__[0].help
+    help = hint.__metadata__[0].help
     for name in FORMATS:
-        assert f"'{name}'" in open_rows.__doc__
-        assert name in re.split(r"[ ,;]+", told)
+        assert f'"{name}"' in open_rows.__doc__
+        assert name in re.split(r"[ ,;]+", help)

@@ -1,4 +1,4 @@
-"""Labels keep what is written, and their type does not change with the file."""
+"""Labels keep their values, and have the same type in all files."""
 
 import gzip
 import re
@@ -121,7 +121,7 @@ def test_svmlight_labels_are_numbers(tmp_path, label):
 
 
 @pytest.mark.parametrize("write", [csv, svmlight, npz, parquet])
-def test_the_type_is_decided_over_all_files(tmp_path, write):
+def test_the_type_is_inferred_from_all_files(tmp_path, write):
     paths = [write(tmp_path, [1, 2], "one"), write(tmp_path, [2.5, 3], "two")]
     expected = ["1", "2", "2.5", "3"] if write is csv else [1.0, 2.0, 2.5, 3.0]
     assert read(paths).tolist() == expected
@@ -177,7 +177,7 @@ def test_a_label_file_keeps_its_first_line(tmp_path, extension, labels, header):
 
 
 @pytest.mark.parametrize("extension", [".csv", ".npz", ".mat", ".parquet"])
-def test_labels_in_a_file_of_their_own(tmp_path, extension):
+def test_labels_in_a_separate_file(tmp_path, extension):
     labels = ["kočka", "dog", "horse, white", "dog"]
     path = tmp_path / f"labels{extension}"
     np.save(tmp_path / "X.npy", np.zeros((4, 1)))
@@ -194,7 +194,7 @@ def test_labels_in_a_file_of_their_own(tmp_path, extension):
     assert rows.label_paths == [path]
     assert [list(b.labels) for b in rows.batches(1, 2)] == [labels[1:2], labels[2:]]
     np.save(tmp_path / "X.npy", np.zeros((7, 1)))
-    with pytest.raises(DataFileError, match="holds 4 labels, but there are 7 rows in .*X.npy"):
+    with pytest.raises(DataFileError, match="contains 4 labels, but there are 7 rows in .*X.npy"):
         open_rows(tmp_path / "X.npy", labels_file=path, labels="species")
     with pytest.raises(DataFileError, match="labels"):  # which of the columns or arrays
         open_rows(tmp_path / "X.npy", labels_file=path)

@@ -1,4 +1,4 @@
-"""Each test that asks for `level` runs once at every SIMD level this machine has."""
+"""Tests that use the fixture `level` run once at every SIMD level of this machine."""
 
 from __future__ import annotations
 

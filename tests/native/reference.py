@@ -1,10 +1,10 @@
-"""NumPy twins of the kernels: slow, plain, and the definition of what each kernel returns.
+"""NumPy references of the kernels: slow, plain, and the definition of their results.
 
 Bit-identical results need sums whose order is part of the contract. Wherever a sum decides a bit,
-its terms are added one after another in index order (`_running_sum`), which a kernel can reproduce
+its terms are added sequentially in index order (`_running_sum`), which a kernel can reproduce
 with any vector width and any number of threads.
 
-Margins are held halved: the margin m = w_c.b - w_y.b is even, and its half is
+Half margins are used: the margin m = w_c.b - w_y.b is even, and its half is
 ``Hamming(w_y, b) - Hamming(w_c, b)``, an integer in [-r, r].
 """
 
@@ -19,7 +19,7 @@ from bitclass._native import RELATIVE_TOLERANCE, QuantisedProjection
 from bitclass._native.prediction import MIN_ENTRY, QUANTISED_MAX
 from bitclass.codes import hamming, pack, unpack
 
-# With a symmetric H, flips end by themselves, after about one per class.
+# With a symmetric H, flips end after about one per class.
 _MAX_FLIPS_PER_CLASS = 1000
 
 
@@ -46,8 +46,8 @@ def encode(
 def encode_int8(X: NDArray[Any], quantised: QuantisedProjection) -> NDArray[np.uint8]:
     """Codes of rows, computed in eight-bit integers.
 
-    Each row is scaled by its own largest magnitude. A sign does not depend on scales, so nothing
-    is scaled back: only the thresholds follow the scale of the row.
+    Each row is scaled by its largest magnitude. A sign does not depend on scales, so nothing
+    is scaled back: only the thresholds are multiplied by the factor of the row.
     """
     sums, factors = _integer_sums(X, quantised)
     return pack(sums + quantised.thresholds * factors.astype(np.float64) >= 0)
@@ -118,7 +118,7 @@ def scores(codes: NDArray[np.uint8], weights: NDArray[np.uint8], n_bits: int) ->
 
 
 def activations(x: NDArray[np.float32]) -> NDArray[np.int8]:
-    """``tanh(x)`` in steps of 1/127, by a rational approximation every machine computes alike."""
+    """``tanh(x)`` in steps of 1/127, by a rational approximation, the same on every machine."""
     one = np.float32
     x = np.where(x < one(4), x, one(4))
     x = np.where(x > one(-4), x, one(-4))
@@ -153,7 +153,7 @@ def rescored(
     indices, distances = top_k(codes, weights, n_candidates)
     signs = unpack(weights, active.shape[1]).astype(np.int32)[indices]
     scores = np.einsum("nmr,nr->nm", signs, active.astype(np.int32))
-    # Candidates come by distance, then by index, which is how ties are decided.
+    # Candidates are ordered by distance, then by index, which breaks ties.
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     best, products, apart = (
         np.take_along_axis(values, order, axis=1) for values in (indices, scores, distances)
@@ -171,8 +171,8 @@ def half_margins(
 ) -> NDArray[np.int16]:
     """See :func:`bitclass._native.training.half_margins`."""
     distances = hamming(codes[:, None], weights[None])
-    own_distances = np.take_along_axis(distances, y[:, None], axis=1)
-    return (own_distances - distances).astype(np.int16)
+    y_distances = np.take_along_axis(distances, y[:, None], axis=1)
+    return (y_distances - distances).astype(np.int16)
 
 
 def pair_sums(
@@ -211,14 +211,14 @@ def flip_bits(
     slope = _running_sum(H * w, axis=1) + g
     tolerance = RELATIVE_TOLERANCE * (_running_sum(np.abs(H), axis=1) + np.abs(g))
     decrease = 0.0
-    # Each flip lowers f by more than rounding, so no state returns and the loop ends.
+    # Each flip decreases f by more than rounding, so no state recurs and the loop ends.
     for _ in range(_MAX_FLIPS_PER_CLASS * len(w) + 1):
         gains = w * slope  # flipping c changes f by -2 * gains[c]
         gains[gains <= tolerance] = 0.0
         best = int(np.argmax(gains))
         if not gains[best] > 0:
             return w, decrease
-        # Among gains that are equal but for rounding, the lowest index: noise must not choose.
+        # Among gains that are equal up to rounding, take the lowest index: noise must not choose.
         c = int(np.argmax(gains >= gains[best] - tolerance[best]))
         decrease += 2.0 * gains[c]
         w[c] = -w[c]
@@ -247,7 +247,7 @@ def update_codes(
             of_others = half.copy()
             of_others[rows, y] = -n_bits
             top = of_others.max(axis=1)
-        # Flipping the bit moves a half margin by -(p - q) * b, so only where p and q differ.
+        # Flipping the bit moves a half margin by -(p - q) * b, which is 0 if p and q are equal.
         step = (weight_bits[None, :, k] - weight_bits[y, k][:, None]) * bits[:, [k]]
         at = half - top[:, None] + 2 * n_bits
         present = _running_sum(np.where(step != 0, values[at], 0.0), axis=1)

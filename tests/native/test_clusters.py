@@ -1,4 +1,4 @@
-"""A search of a few clusters equals its NumPy twin, and one of all clusters the exact search."""
+"""Searching a few clusters equals the NumPy reference; searching all equals the exact search."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def random_codes(rng, n, n_bytes, values=256):
     values=st.sampled_from([1, 2, 256]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_nearest_and_top_k_equal_the_twin(level, n, n_classes, n_bytes, n_probe, values, seed):
+def test_nearest_and_top_k_equal_the_reference(level, n, n_classes, n_bytes, n_probe, values, seed):
     rng = np.random.default_rng(seed)
     weights = random_codes(rng, n_classes, n_bytes, values)
     codes = random_codes(rng, n, n_bytes, values)
@@ -49,7 +49,7 @@ def test_nearest_and_top_k_equal_the_twin(level, n, n_classes, n_bytes, n_probe,
 
 
 def test_ties_across_clusters_go_to_the_lowest_class(level):
-    # Two centres at equal distance of the code: the lower class is in the cluster visited last.
+    # Two centres at equal distance from the code: the lower class is in the cluster visited last.
     weights = np.array([[0b1100], [0b0011], [0b0011]], dtype=np.uint8)
     centres = np.array([[0b0011], [0b1100]], dtype=np.uint8)
     index = kernels.HammingIndex(weights, centres, np.array([1, 0, 0]), 2)
@@ -58,7 +58,7 @@ def test_ties_across_clusters_go_to_the_lowest_class(level):
     assert_array_equal(distances, [[2, 2]])
 
 
-def test_few_clusters_hold_the_nearest_class_of_most_codes():
+def test_few_clusters_contain_the_nearest_class_of_most_codes():
     rng = np.random.default_rng(0)
     groups = random_codes(rng, 60, 16)
     flips = np.packbits(rng.random((6000, 128)) < 0.1, axis=1)
@@ -85,7 +85,7 @@ def test_a_centre_has_the_bits_of_most_of_its_classes():
     assert set(centres[clusters[300:]].ravel().tolist()) == {0b1110}
 
 
-def test_rescoring_ranks_what_the_clusters_hold(level):
+def test_rescoring_ranks_the_classes_of_the_visited_clusters(level):
     rng = np.random.default_rng(1)
     weights = random_codes(rng, 3000, 4)
     X = rng.standard_normal((200, 20)).astype(np.float32)
@@ -108,7 +108,7 @@ def test_rescoring_ranks_what_the_clusters_hold(level):
         ([0], 1, "clusters"),
     ],
 )
-def test_clusters_that_cannot_be_are_refused(clusters, n_probe, message):
+def test_invalid_clusters_are_rejected(clusters, n_probe, message):
     codes = np.zeros((2, 1), dtype=np.uint8)
     with pytest.raises(ValueError, match=message):
         kernels.HammingIndex(codes, codes, np.array(clusters, dtype=np.int64), n_probe)

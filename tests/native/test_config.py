@@ -1,4 +1,4 @@
-"""What show_config tells, and the environment variables that change it."""
+"""show_config, and the environment variables that change its output."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_process_with_busy_workers_ends_cleanly():
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_show_config_prints_what_get_config_knows(capsys):
+def test_show_config_prints_get_config(capsys):
     assert bitclass.show_config() is None
     printed = capsys.readouterr().out
     config = get_config()

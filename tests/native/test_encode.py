@@ -1,4 +1,4 @@
-"""Encoding equals its NumPy twins: bit for bit in int8, and in float where sums are exact."""
+"""Encoding equals the NumPy reference: bit for bit in int8, and in float if sums are exact."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def assert_equals_the_twin(hash_function, X):
     standardise=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_int8_equals_the_twin(level, n, d, r, dtype, standardise, seed):
+def test_int8_equals_the_reference(level, n, d, r, dtype, standardise, seed):
     X, projection, intercept, rng = problem(seed, n, d, r, dtype)
     projection[:, rng.random(r) < 0.1] = 0  # a column of zeros has the sign of its intercept
     X[rng.random(n) < 0.1] = 0
@@ -70,7 +70,7 @@ def test_int8_equals_the_twin(level, n, d, r, dtype, standardise, seed):
     dtype=st.sampled_from(FEATURE_TYPES),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_float_equals_the_twin_where_sums_are_exact(level, n, d, r, dtype, seed):
+def test_float_equals_the_reference_if_sums_are_exact(level, n, d, r, dtype, seed):
     rng = np.random.default_rng(seed)
     X, projection = integers(rng, n, d).astype(dtype), integers(rng, d, r)
     intercept = rng.integers(-2, 3, r).astype(np.float64)
@@ -137,8 +137,8 @@ def test_results_do_not_depend_on_threads_or_neighbours(level, precision, dtype)
     ("precision", "n", "d", "r"),
     [("float32", 2100, 5, 1001), ("float32", 90, 50_000, 9), ("int8", 70, 100_000, 9)],
 )
-def test_blocks_of_rows_meet_without_gaps(precision, dtype, n, d, r):
-    # So many scores, or so many features of rows that have to be copied, make several blocks.
+def test_blocks_of_rows_are_joined_correctly(precision, dtype, n, d, r):
+    # Enough scores, or enough features of rows that have to be copied, for several blocks.
     rng = np.random.default_rng(10)
     X = np.asfortranarray(integers(rng, n, d).astype(dtype))
     projection = integers(rng, d, r)
@@ -170,7 +170,7 @@ def test_any_strides_and_alignment_are_read(level, precision, dtype):
 @pytest.mark.parametrize("standardise", [False, True])
 @pytest.mark.parametrize("dtype", FEATURE_TYPES)
 def test_the_first_entry_that_is_not_finite_is_named(level, dtype, standardise, precision):
-    # Wherever it stands: first, last, or followed by others in the same lane of a register.
+    # At any position: first, last, or followed by others in the same lane of a register.
     X, projection, intercept, rng = problem(7, 400, 130, 40, dtype)
     options = standardising(rng, 130, standardise)
     hash_function = HashFunction(projection, intercept, precision=precision, **options)
@@ -193,7 +193,7 @@ def test_the_first_entry_that_is_not_finite_is_named(level, dtype, standardise, 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 @pytest.mark.parametrize("n", [1, 3])
-def test_rows_too_large_for_the_arithmetic_are_refused(level, precision, n):
+def test_rows_that_overflow_are_rejected(level, precision, n):
     _, projection, intercept, _ = problem(7, 6, 130, 40)
     scale = np.full(130, 1e-3, np.float32)
     hash_function = HashFunction(projection, intercept, precision=precision, scale=scale)
@@ -233,7 +233,7 @@ def test_int8_follows_float32_for_features_of_very_different_sizes():
         return np.bitwise_count(codes ^ exact).sum() / (len(X) * 64)
 
     assert differing(centre=means, scale=sizes) < 0.01
-    assert differing() > 0.2  # what standardising is for
+    assert differing() > 0.2  # the case for which rows are standardised
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
@@ -256,8 +256,8 @@ VECTOR = np.ones(4, np.float32)
     ("arguments", "options", "message"),
     [
         ((PROJECTION.astype(float), INTERCEPT), {}, "projection: .*float32.*float64"),
-        ((PROJECTION[0], INTERCEPT), {}, "projection: expected 2 dimensions"),
-        ((PROJECTION[:0], INTERCEPT), {}, "projection: .*none of them 0"),
+        ((PROJECTION[0], INTERCEPT), {}, "projection: expected a non-empty matrix"),
+        ((PROJECTION[:0], INTERCEPT), {}, "projection: .*non-empty matrix"),
         ((PROJECTION + np.inf, INTERCEPT), {}, "projection: .*finite"),
         ((PROJECTION, INTERCEPT[:8]), {}, r"intercept: expected float64 of shape \(9,\)"),
         ((PROJECTION, INTERCEPT), {"precision": "int4"}, "precision: .*int4"),
@@ -269,7 +269,7 @@ VECTOR = np.ones(4, np.float32)
         ((PROJECTION + np.float32(1e-38), INTERCEPT + 1e300), {}, "intercept: too large"),
     ],
 )
-def test_bad_hash_functions_are_refused(arguments, options, message):
+def test_invalid_hash_functions_are_rejected(arguments, options, message):
     with pytest.raises(ValueError, match=message):
         HashFunction(*arguments, **options)
 
@@ -282,7 +282,7 @@ def test_bad_hash_functions_are_refused(arguments, options, message):
         ("thresholds", 8, np.inf, "thresholds: expected finite numbers only"),
     ],
 )
-def test_kernels_refuse_projections_whose_sums_are_undefined(name, place, value, message):
+def test_kernels_reject_projections_with_undefined_sums(name, place, value, message):
     arrays = {
         "weights": np.full((4, 9), -127, np.int8),
         "thresholds": np.zeros(9),

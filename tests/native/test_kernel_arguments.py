@@ -1,4 +1,4 @@
-"""The kernels refuse what they would read or write out of bounds, and say which argument it is."""
+"""The kernels reject arguments that would be accessed out of bounds, and name them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bitclass._native import _kernels
 
 
 def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
-    """Good arguments, by name and in order, of each kernel that takes arrays."""
+    """Valid arguments, by name and in order, of each kernel that takes arrays."""
     p = Problem(n=6, n_classes=3, n_bits=10, seed=1)
     packed = {"codes": p.codes, "weights": p.weights}
     rows = {"y": p.y, "row_weights": p.row_weights}
@@ -85,7 +85,7 @@ ARRAYS = [
     for name, value in arguments.items()
     if isinstance(value, np.ndarray)
 ]
-# Where an axis may have another length: rows, classes that no row is of, longer codes.
+# Axes that may have a different length: rows, classes without rows, longer codes.
 FREE = {
     **dict.fromkeys(
         [(k, "codes") for k in ("nearest", "top_k", "scores")]
@@ -103,7 +103,7 @@ FREE = {
 
 
 @pytest.mark.parametrize(("kernel", "name"), ARRAYS)
-def test_arrays_of_another_type_shape_or_layout_are_refused(kernel: str, name: str) -> None:
+def test_arrays_of_the_wrong_type_shape_or_layout_are_rejected(kernel: str, name: str) -> None:
     call, arguments = calls()[kernel]
     call(*arguments.values())
     good = arguments[name]
@@ -126,7 +126,7 @@ def test_arrays_of_another_type_shape_or_layout_are_refused(kernel: str, name: s
         *(("sparse_step", name) for name in ("projection", "squares", "counts")),
     ],
 )
-def test_what_is_changed_in_place_must_be_writable(kernel: str, name: str) -> None:
+def test_arrays_modified_in_place_must_be_writable(kernel: str, name: str) -> None:
     call, arguments = calls()[kernel]
     arguments[name].flags.writeable = False
     with pytest.raises(TypeError, match=f"{name}: .*read-only"):
@@ -173,13 +173,13 @@ ONES = np.full((6, 2), 255, dtype=np.uint8)
         ("class_sums", "labels", labels(0, 0, 0, 0, 0, 3), ".*found 3"),
     ],
 )
-def test_wrong_contents_are_refused(kernel: str, name: str, value: Any, message: str) -> None:
+def test_invalid_contents_are_rejected(kernel: str, name: str, value: Any, message: str) -> None:
     call, arguments = calls()[kernel]
     with pytest.raises(ValueError, match=f"{name}: {message}"):
         call(*(arguments | {name: value}).values())
 
 
-def test_numpy_integers_serve_as_counts() -> None:
+def test_numpy_integers_are_accepted_as_counts() -> None:
     for kernel, name, value in (("update_codes", "n_bits", 10), ("pair_sums", "bit", 3)):
         call, arguments = calls()[kernel]
         call(*(arguments | {name: np.int64(value)}).values())

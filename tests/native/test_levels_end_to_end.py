@@ -1,4 +1,4 @@
-"""What is learned and predicted depends neither on the SIMD level nor on the number of threads."""
+"""Models and predictions depend neither on the SIMD level nor on the number of threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from bitclass._native import _kernels
 
-# Enough rows and classes for several threads, and noise enough that most codes differ.
+# Enough rows and classes for several threads, and enough noise that most codes differ.
 FIT_AND_PREDICT = """
 import hashlib, itertools, json, warnings
 import numpy as np
@@ -52,10 +52,10 @@ Digests = dict[str, str]
 
 @functools.cache
 def fit_and_predict(level: str) -> dict[str, list[Digests]]:
-    """Digests of what each kind of model holds and predicts, with one thread and with two."""
+    """Digests of each kind of model and its predictions, with one thread and with two."""
     done = subprocess.run(
         [sys.executable, "-c", FIT_AND_PREDICT],
-        # NumPy's own threads may add in another order, which is no concern of the levels.
+        # NumPy's threads may add in another order, independently of the SIMD level.
         env={**os.environ, "BITCLASS_SIMD": level, "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -70,12 +70,14 @@ def fit_and_predict(level: str) -> dict[str, list[Digests]]:
 
 @pytest.fixture(scope="module")
 def expected() -> dict[str, Digests]:
-    """Those of the portable kernels with one thread."""
+    """Digests of the portable kernels with one thread."""
     return {kind: digests[0] for kind, digests in fit_and_predict("portable").items()}
 
 
 @pytest.mark.parametrize("level", _kernels.available_levels())
 def test_models_and_predictions_are_the_same(expected: dict[str, Digests], level: str) -> None:
-    assert len({digests["codes"] for digests in expected.values()}) > 4  # the kinds do differ
+    assert (
+        len({digests["codes"] for digests in expected.values()}) > 4
+    )  # different kinds of models differ
     for kind, digests in fit_and_predict(level).items():
         assert digests == [expected[kind]] * 2, kind

@@ -1,4 +1,4 @@
-"""The fused prediction equals encoding and searching one after the other."""
+"""Fused prediction equals encoding followed by searching."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_predict_is_encode_then_search(level, precision, dtype):
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_an_index_of_another_code_length_is_refused(precision):
+def test_an_index_with_a_different_code_length_is_rejected(precision):
     X, projection, intercept, weights = small_problem()
     hash_function = HashFunction(projection, intercept, precision=precision)
     with pytest.raises(ValueError, match=r"index|codes"):
@@ -73,7 +73,7 @@ def assert_rescored(found, expected):
     threads=st.sampled_from([1, 3]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_int8_rescoring_equals_the_twin(
+def test_int8_rescoring_equals_the_reference(
     level, n, d, r, n_classes, dtype, standardise, threads, seed
 ):
     rng = np.random.default_rng(seed)
@@ -101,7 +101,7 @@ def test_int8_rescoring_equals_the_twin(
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_float_rescoring_equals_the_twin(level, dtype):
+def test_float_rescoring_equals_the_reference(level, dtype):
     X, projection, intercept, weights = small_problem(dtype)  # sums are exact
     hash_function = HashFunction(projection, intercept, precision="float32")
     scores = X.astype(np.float32) @ projection
@@ -139,7 +139,7 @@ def test_activations_follow_the_true_projection():
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_rescoring_refuses_what_is_not_finite_and_wrong_numbers(precision):
+def test_rescoring_rejects_non_finite_rows_and_invalid_counts(precision):
     X, projection, intercept, weights = small_problem()
     hash_function = HashFunction(projection, intercept, precision=precision)
     index = HammingIndex(weights)
@@ -157,7 +157,7 @@ def test_rescoring_refuses_what_is_not_finite_and_wrong_numbers(precision):
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_blocks_of_all_scores_meet_without_gaps(precision, monkeypatch):
+def test_blocks_of_all_scores_are_joined_correctly(precision, monkeypatch):
     X, projection, intercept, weights = small_problem()
     hash_function = HashFunction(projection, intercept, precision=precision)
     packed = PackedModel(np.arange(90), weights, hash_function, rescore=8)

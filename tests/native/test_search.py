@@ -1,4 +1,4 @@
-"""Hamming search equals its NumPy twin bit for bit, ties and odd sizes included."""
+"""Hamming search equals the NumPy reference, including ties and odd sizes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def assert_equal_pairs(found, expected):
     values=st.sampled_from([1, 2, 256]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_nearest_and_top_k_equal_the_twin(level, n, n_classes, n_bytes, values, seed):
+def test_nearest_and_top_k_equal_the_reference(level, n, n_classes, n_bytes, values, seed):
     rng = np.random.default_rng(seed)
     weights = random_bytes(rng, n_classes, n_bytes, values=values)
     codes = random_bytes(rng, n, n_bytes, values=values)
@@ -53,7 +53,7 @@ def test_nearest_and_top_k_equal_the_twin(level, n, n_classes, n_bytes, values, 
     threads=st.sampled_from(THREADS),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_scores_equal_the_twin(level, n, n_classes, n_bits, threads, seed):
+def test_scores_equal_the_reference(level, n, n_classes, n_bits, threads, seed):
     rng = np.random.default_rng(seed)
     weights = np.packbits(rng.random((n_classes, n_bits)) < 0.5, axis=1, bitorder="little")
     codes = np.packbits(rng.random((n, n_bits)) < 0.5, axis=1, bitorder="little")
@@ -62,7 +62,7 @@ def test_scores_equal_the_twin(level, n, n_classes, n_bits, threads, seed):
     assert_array_equal(scores, reference.scores(codes, weights, n_bits))
 
 
-def test_ties_go_to_the_lowest_class_wherever_it_stands(level):
+def test_ties_go_to_the_lowest_class_at_any_position(level):
     code = np.full((1, 16), 0x5A, dtype=np.uint8)
     for n_classes in (1, 15, 16, 17, 33, 100):
         for first in range(n_classes):
@@ -82,8 +82,8 @@ def test_the_largest_distance_does_not_overflow(level, n_bytes):
     assert_array_equal(HammingIndex(weights).top_k(codes, 2)[1], np.full((5, 2), 8 * n_bytes))
 
 
-def test_a_class_behind_many_blocks_is_found(level):
-    # More classes than one block of a scan holds, the best one near the end, ties behind it.
+def test_a_class_after_many_blocks_is_found(level):
+    # More classes than one block of a scan, the best one near the end, followed by ties.
     rng = np.random.default_rng(0)
     weights = random_bytes(rng, 150_001, 4)
     codes = np.array([[1, 2, 3, 4], [9, 9, 9, 9]], dtype=np.uint8)
@@ -132,8 +132,8 @@ def test_copies_and_pickles_search_the_same(kind):
         assert_equal_pairs(other.nearest(codes), index.nearest(codes))
 
 
-def test_an_index_keeps_the_level_it_was_made_for(level):
-    # Its layout fits one level only: changing the level later must not mix them.
+def test_an_index_keeps_the_simd_level_it_was_created_with(level):
+    # Its layout is specific to one level: changing the level later must not mix them.
     rng = np.random.default_rng(4)
     weights, codes = random_bytes(rng, 50, 16), random_bytes(rng, 20, 16)
     index = HammingIndex(weights)
@@ -150,6 +150,6 @@ def test_an_index_keeps_the_level_it_was_made_for(level):
         (np.zeros((1, 125_001), np.uint8), "weights: .*found 125001"),
     ],
 )
-def test_bad_weights_are_refused(weights, message):
+def test_invalid_weights_are_rejected(weights, message):
     with pytest.raises(ValueError, match=message):
         HammingIndex(weights)

@@ -22,7 +22,7 @@ def random_rows(rng, n, d, density=0.2):
 
 
 def loop(X, table, factors=None):
-    """The definition: entries one by one, in float32."""
+    """The definition: entries are added one by one, in float32."""
     scores = np.zeros((X.shape[0], table.shape[1]), dtype=np.float32)
     for i in range(X.shape[0]):
         for e in range(X.indptr[i], X.indptr[i + 1]):
@@ -78,7 +78,7 @@ def test_int8_scores_are_those_of_the_quantised_projection(level, n_bits, scaled
 
 
 def steps_in_numpy(X, G, size, P, squares, counts):
-    """The twin of `sparse_step`, in float64."""
+    """NumPy reference of `sparse_step`, in float64."""
     gradients = X.toarray().T.astype(np.float64) @ G
     for j in np.flatnonzero(np.diff(X.tocsc().indptr)):
         squares[j] = 0.99 * squares[j] + 0.01 * np.mean(gradients[j] ** 2)
@@ -87,7 +87,7 @@ def steps_in_numpy(X, G, size, P, squares, counts):
 
 
 @pytest.mark.parametrize("n_bits", [3, 64, 130])
-def test_a_step_equals_its_numpy_twin_and_depends_on_no_thread(level, n_bits):
+def test_a_step_equals_the_numpy_reference_for_any_number_of_threads(level, n_bits):
     rng = np.random.default_rng(n_bits)
     d = 3000  # more than one digit of the sort
     P = rng.standard_normal((d, n_bits)).astype(np.float32)
@@ -138,7 +138,7 @@ def test_columns_must_ascend_and_exist(columns):
         )
 
 
-def test_rows_are_chosen_as_those_of_an_array():
+def test_rows_are_indexed_like_those_of_an_array():
     dense = np.array([[0, 1.5, 0], [0, 0, 0], [2, 0, -1], [3, 4, 5]], dtype=np.float32)
     rows = SparseRows.of(dense)
     assert SparseRows.of(rows) is rows
@@ -151,11 +151,11 @@ def test_rows_are_chosen_as_those_of_an_array():
     for outside in (4, -5):
         with pytest.raises(IndexError):
             rows[outside]
-    with pytest.raises(IndexError, match="adjacent"):
+    with pytest.raises(IndexError, match="slice with step 1"):
         rows[::2]
 
 
-def test_a_stored_zero_is_no_entry():
+def test_an_explicit_zero_is_not_an_entry():
     columns = np.array([1, 3], dtype=np.int32)
     hash_function = HashFunction(
         np.ones((2, 8), np.float32), np.zeros(8), columns=columns, n_features=5

@@ -1,4 +1,4 @@
-"""The thread pool: every chunk once, exceptions, forks, many callers; and who sets its size."""
+"""The thread pool: every chunk once, exceptions, forks, many callers; and its size."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_positive_and_negative_n_jobs_count_as_in_scikit_learn(n_jobs, expected)
         assert effective_threads() == expected
 
 
-def test_none_asks_the_setting_then_the_environment_then_the_machine(monkeypatch):
+def test_none_uses_the_setting_then_the_environment_then_the_number_of_cpus(monkeypatch):
     monkeypatch.delenv("BITCLASS_NUM_THREADS", raising=False)
     assert bitclass.set_num_threads(None) is None
     assert effective_threads() == 8
@@ -240,7 +240,7 @@ def test_a_wrong_environment_variable_is_refused_by_name(monkeypatch, text):
         (None, {}, threads.MAX_THREADS),
     ],
 )
-def test_the_cpu_quota_of_a_cgroup_counts(tmp_path, membership, files, expected):
+def test_the_cpu_quota_of_a_cgroup_is_respected(tmp_path, membership, files, expected):
     if membership is not None:
         (tmp_path / "membership").write_text(membership + "\n")
     for name, text in files.items():

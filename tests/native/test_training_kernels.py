@@ -1,4 +1,4 @@
-"""The compiled training kernels return what their NumPy twins return, to the last bit."""
+"""The compiled training kernels equal their NumPy references, to the last bit."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_flip_bits_stops_at_undefined_numbers(level: str) -> None:
 
 @pytest.mark.parametrize("flip", [native.flip_bits, reference.flip_bits])
 @pytest.mark.parametrize("entry", [1.0, -1.0, 1e-300, np.inf])
-def test_flip_bits_refuses_a_class_coupled_to_itself(level: str, flip: Any, entry: float) -> None:
+def test_flip_bits_rejects_a_nonzero_diagonal(level: str, flip: Any, entry: float) -> None:
     H = np.zeros((3, 3))
     H[1, 1] = entry
     with pytest.raises(ValueError, match="H: expected a diagonal of zeros"):
@@ -122,8 +122,8 @@ def test_flip_bits_refuses_a_class_coupled_to_itself(level: str, flip: Any, entr
 
 
 @pytest.mark.parametrize("flip", [native.flip_bits, reference.flip_bits])
-def test_flip_bits_ends_without_symmetry(level: str, flip: Any) -> None:
-    H = np.array([[0.0, 1.0], [-1.0, 0.0]])  # one follows the other, which flees
+def test_flip_bits_terminates_without_symmetry(level: str, flip: Any) -> None:
+    H = np.array([[0.0, 1.0], [-1.0, 0.0]])  # each flip makes another one improve
     with pytest.raises(ValueError, match="H: expected a symmetric matrix"):
         flip(H, np.array([-2.0, 2.0]), np.ones(2, dtype=np.int8))
 

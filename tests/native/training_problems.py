@@ -8,7 +8,7 @@ from bitclass.codes import pack
 
 
 class Problem:
-    """Random rows, sorted by class, whose codes lie near their class's weights."""
+    """Random rows, sorted by class, whose codes are close to the weights of their class."""
 
     def __init__(self, n: int, n_classes: int, n_bits: int, seed: int, n_threads: int = 1) -> None:
         self.rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Small problems to refine, and refining with everything in hand."""
+"""Small problems for the tests of refinement."""
 
 from dataclasses import replace
 from importlib import import_module
@@ -12,7 +12,7 @@ from bitclass.training.refinement.steps import Refinement, Schedule
 from bitclass.training.starting_codes import MeanCodes
 from bitclass.validation import settings_of
 
-# The package has a function of the module's name.
+# The package exports a function with the name of the module.
 refining = import_module("bitclass.training.refinement.refine")
 
 
@@ -41,7 +41,7 @@ def statistics_of(X, y, weights=None, **parameters):
 
 
 def in_batches(X, y, weights=None, sizes=()):
-    """Passes over rows in batches of the given sizes, the last of them for all the rest."""
+    """Passes over rows in batches of the given sizes; the last one has all remaining rows."""
     cuts = np.minimum(np.cumsum(sizes), len(y)).astype(int)
 
     def rows():

@@ -1,4 +1,4 @@
-"""What comes of refinement: never a worse model, and the same one every time."""
+"""Results of refinement: never a worse model, and deterministic."""
 
 import warnings
 from types import SimpleNamespace
@@ -24,12 +24,12 @@ def accuracy_held_out(classifier, X, y):
 @given(st.integers(0, 10_000), st.integers(2, 9), st.floats(0.0, 1.0), st.sampled_from([3, 17, 40]))
 @settings(max_examples=20)
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
-def test_it_is_never_worse_on_the_rows_held_out(seed, n_classes, share_of_noise, n_bits):
+def test_refinement_is_never_worse_on_the_held_out_rows(seed, n_classes, share_of_noise, n_bits):
     rng = np.random.default_rng(seed)
     X, y = clusters(300, d=6, n_classes=n_classes, seed=seed)
     noisy = rng.random(300) < share_of_noise
     y[noisy] = rng.integers(0, n_classes, int(noisy.sum()))
-    # One penalty for both models: else the plain one finds its own.
+    # A fixed penalty for both models: otherwise the plain one would choose another.
     given = {"alpha": 0.01, "random_state": seed}
     classifier = make(n_bits, **given).fit(X, y)
     found = classifier.refinement_
@@ -44,7 +44,7 @@ def test_it_is_never_worse_on_the_rows_held_out(seed, n_classes, share_of_noise,
 
 
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
-def test_by_default_it_takes_so_many_rows_and_on_demand_two_per_class():
+def test_refinement_needs_500_rows_by_default_and_two_per_class_on_request():
     for n in (499, 500):
         refinement = make(refine="auto").fit(*clusters(n, n_classes=3)).refinement_
         assert (refinement is not None) == (n == 500)
@@ -52,7 +52,7 @@ def test_by_default_it_takes_so_many_rows_and_on_demand_two_per_class():
     assert make(48).fit(X, np.repeat(np.arange(100), 2)).refinement_["epochs"] > 0
 
 
-def test_too_few_rows_and_rows_that_are_gone_are_told():
+def test_too_few_or_unavailable_rows_warn():
     X, y = clusters(700)
     with pytest.warns(UserWarning, match="refine=True: the model was not refined, because 60 rows"):
         assert make(64).fit(X[:60], np.arange(60)).refinement_ is None
@@ -66,7 +66,7 @@ def test_too_few_rows_and_rows_that_are_gone_are_told():
         assert make(refine="auto").partial_fit(X, y).solve().refinement_ is None
 
 
-def test_rows_of_weight_0_are_as_if_absent():
+def test_rows_of_weight_0_are_ignored():
     X, y = clusters(1000)
     weights = np.random.default_rng(0).integers(0, 3, 1000).astype(float)
     there = weights > 0
@@ -76,22 +76,22 @@ def test_rows_of_weight_0_are_as_if_absent():
     )
 
 
-def test_weights_of_classes_count():
-    """Also on the rows held out: there a model of the other class alone may look better."""
+def test_class_weights_have_an_effect():
+    """Also on the held-out rows, on which a model of the other class alone may look better."""
     X, y = clusters(2000, n_classes=2, noise=6.0)
     shares = {}
     for weight in (0.05, 0.5, 1.0, 2.0, 20.0):
         classifier = make(class_weight={1: weight}).fit(X, y)
         shares[weight] = np.mean(classifier.predict(X) == 1)
-        # What is told is by the weights.
+        # The reported accuracies are weighted.
         average = np.average(classifier.predict(X) == y, weights=np.where(y == 1, weight, 1.0))
         told = classifier.refinement_["accuracy_before"], classifier.refinement_["accuracy_after"]
         assert max(told) == pytest.approx(average, abs=0.12)
     assert shares[0.05] < 0.1 < shares[0.5] < shares[1.0] < shares[2.0] < 0.9 < shares[20.0]
 
 
-def test_a_feature_that_only_rows_held_out_have_does_no_harm():
-    """What is left of it without them is rounding, which must not be blown up."""
+def test_a_feature_that_varies_only_in_held_out_rows_does_no_harm():
+    """Without them its variance is rounding error, which must not be amplified."""
     X, y = clusters(1000, noise=4.0)
     rare = np.zeros((1000, 60), np.float32)
     rng = np.random.default_rng(0)
@@ -103,7 +103,7 @@ def test_a_feature_that_only_rows_held_out_have_does_no_harm():
     assert sizes[12:].max() < sizes[:12].max()
 
 
-def test_constant_and_repeated_features_do_no_harm():
+def test_constant_and_duplicate_features_do_no_harm():
     X, y = clusters(700)
     X = np.hstack([X, X[:, :3], np.full((700, 2), 7.3, np.float32), np.zeros((700, 1), np.float32)])
     for alpha in (0.0, 0.01, "auto"):
@@ -129,13 +129,15 @@ def test_the_last_good_epoch_is_tried_then_the_best_and_none_twice(accuracies, e
 
 
 @pytest.mark.parametrize(("of_last", "of_best"), [(0.5, None), (0.4, 0.6), (0.4, 0.45)])
-def test_where_the_last_good_epoch_is_not_enough_the_best_one_may_be(of_last, of_best, monkeypatch):
+def test_the_best_epoch_is_used_if_the_last_good_one_is_not_good_enough(
+    of_last, of_best, monkeypatch
+):
     """Two epochs to try, whichever they are."""
     candidates = refining.BestEpoch.candidates
     monkeypatch.setattr(refining.BestEpoch, "candidates", lambda best: 2 * candidates(best)[:1])
     answers = iter([0.5, of_last, *([] if of_best is None else [of_best]), 0.0])
     monkeypatch.setattr(
-        refining, "with_short_list", lambda model, *_: refining.Judged(model, next(answers))
+        refining, "with_short_list", lambda model, *_: refining.Evaluated(model, next(answers))
     )
     X, y = clusters()
     found = make().fit(X, y).refinement_
@@ -145,7 +147,7 @@ def test_where_the_last_good_epoch_is_not_enough_the_best_one_may_be(of_last, of
 
 
 # -------------------------------------------------------------------------------------------------
-# Watching and stopping it
+# Callbacks and early stopping
 # -------------------------------------------------------------------------------------------------
 
 
@@ -164,7 +166,7 @@ def test_a_callback_sees_every_epoch_and_changes_nothing():
 
 
 def test_the_objective_is_the_cross_entropy_of_the_rows_of_an_epoch():
-    """Of a projection that says nothing every class has the same probability."""
+    """With a projection of zeros every class has the same probability."""
     model = start(np.random.default_rng(0), d=4, r=6, n_classes=3)
     model.projection[:], model.intercept[:], model._signs[:] = 0.0, 1e-20, 1.0
     model.step(np.ones((20, 4), np.float32), np.arange(20) % 3)
@@ -172,7 +174,7 @@ def test_the_objective_is_the_cross_entropy_of_the_rows_of_an_epoch():
     assert model.mean_loss() == 0.0
 
 
-def test_a_callback_stops_refinement_and_an_error_in_it_leaves_the_estimator_as_it_was():
+def test_a_callback_stops_refinement_and_an_error_in_it_leaves_the_estimator_unchanged():
     X, y = clusters(1500, noise=3.0)
     found = make().fit(X, y, callback=lambda epoch: epoch.epoch == 2).refinement_
     assert (found["epochs"], found["stopped"]) == (2, "callback")
@@ -204,7 +206,7 @@ def test_out_of_time_the_model_before_refinement_or_the_best_so_far_is_kept(monk
 
 
 @pytest.mark.parametrize(("n", "d"), [(200, 100), (700, 300)])
-def test_wrong_rows_of_hardly_any_weight_hardly_count(n, d):
+def test_mislabelled_rows_of_negligible_weight_have_little_effect(n, d):
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((10, d))
     y, labels = rng.integers(0, 10, n + 3000), rng.integers(0, 10, 1000)
@@ -218,7 +220,7 @@ def test_wrong_rows_of_hardly_any_weight_hardly_count(n, d):
     assert found.alpha_ == pytest.approx(alone.alpha_, rel=0.02)
 
 
-def test_the_number_of_rows_is_that_of_weights_of_one_size():
+def test_the_effective_number_of_rows_accounts_for_weights():
     X, y = clusters(200)
     weight = np.where(np.arange(200) < 150, 2.0, 1e-6)
     statistics = make(8, refine=False).fit(X, y, weight).statistics_

@@ -1,4 +1,4 @@
-"""Rows of refinement: fairly drawn, held out, weighed, and in no part of what they judge."""
+"""Rows of refinement: sampling, held-out rows, weights, and no leakage between them."""
 
 import itertools
 
@@ -17,7 +17,7 @@ from problems import assert_same_model, clusters
 
 @given(st.lists(st.integers(0, 400), max_size=5), st.integers(0, 2**31 - 1))
 @settings(max_examples=25)
-def test_the_same_rows_are_drawn_from_any_batches(sizes, seed):
+def test_the_same_rows_are_sampled_from_any_batches(sizes, seed):
     rng = np.random.default_rng(0)
     X = np.arange(3000, dtype=np.float32)[:, None] * np.ones(64, np.float32)
     y, weights = rng.integers(0, 4, 3000), rng.uniform(0.5, 2.0, 3000)
@@ -43,12 +43,12 @@ def test_the_same_rows_are_drawn_from_any_batches(sizes, seed):
     assert first != second
     assert 100 <= len(held_out) <= 300
     assert 850 <= len(first) <= 1200
-    # Every row is held out or learned from.
+    # Every row is either held out or used for training.
     rest = split_of(X, y, weights, sizes, seed).training_sample(np.asarray)
     assert set(rest.rows.tolist()) == set(range(3000)) - held_out
 
 
-def test_no_class_is_held_out_by_more_than_half():
+def test_no_more_than_half_of_a_class_is_held_out():
     y = np.concatenate([np.arange(300), np.repeat(np.arange(300, 400), 2), np.full(500, 400)])
     X = np.arange(len(y), dtype=np.float32)[:, None] * np.ones(2, np.float32)
     split = split_of(X, y)
@@ -56,7 +56,7 @@ def test_no_class_is_held_out_by_more_than_half():
     assert np.all(2 * counts <= np.bincount(y))
     assert counts[:300].sum() == 0
     assert counts[300:400].sum() > 0
-    # Rows that were drawn and given back are learned from.
+    # Rows that were drawn but not held out are used for training.
     assert len(split.training_sample(np.asarray)) + len(split.held_out) == len(y)
 
 
@@ -95,19 +95,19 @@ def test_no_group_is_on_both_sides_and_no_class_loses_more_than_half(
     of_rows = np.ones(400) if weights is None else weights
     lost = np.bincount(y[held_out], of_rows[held_out], minlength=n_classes)
     assert np.all(lost <= 0.5 * (1 + 1e-6) * np.bincount(y, of_rows, minlength=n_classes))
-    # As many rows as without groups, but for the first group and the sizes of the others.
+    # As many rows as without groups, up to the sizes of the groups.
     if n_groups == 40:
         assert 0 < len(held_out) < 200
 
 
-def test_groups_change_what_is_held_out_and_one_per_class_cannot_be():
+def test_groups_change_the_held_out_rows_and_a_group_that_is_a_class_is_never_held_out():
     X, y = clusters(900)
     plain, grouped = make().fit(X, y), make().fit(X, y, groups=np.arange(900) % 30)
     assert plain.refinement_["held_out_rows"] != grouped.refinement_["held_out_rows"]
     assert grouped.refinement_["held_out_rows"] % 30 == 0
     with pytest.warns(UserWarning, match="groups: the model was not refined.*half of some class"):
         assert make(refine="auto").fit(X, y, groups=y).refinement_ is None
-    weights = np.where(np.arange(900) % 3 > 0, 1.0, 0.0)  # rows of weight 0 are as if absent
+    weights = np.where(np.arange(900) % 3 > 0, 1.0, 0.0)  # rows of weight 0 are ignored
     some = weights > 0
     assert_same_model(
         make().fit(X, y, weights, groups=np.arange(900) % 30),
@@ -115,7 +115,7 @@ def test_groups_change_what_is_held_out_and_one_per_class_cannot_be():
     )
 
 
-def test_rows_past_memory_are_sampled_afresh(monkeypatch):
+def test_rows_beyond_memory_are_resampled(monkeypatch):
     samples = []
     sample = Split.training_sample
 
@@ -138,7 +138,7 @@ def test_rows_past_memory_are_sampled_afresh(monkeypatch):
 
 
 @pytest.mark.parametrize(("n_samples", "expected"), [(1, 1), (8, 1), (16, 2), (250, 4)])
-def test_samples_are_seen_again_only_where_there_would_be_many(n_samples, expected):
+def test_samples_are_reused_only_if_many_would_be_needed(n_samples, expected):
     X, y = clusters(3000, d=64)
     split = split_of(X, y, max_bytes=1 << 18)
     seen = list(itertools.islice(split.epochs(12, 1024 * n_samples, np.asarray), 5))
@@ -146,12 +146,12 @@ def test_samples_are_seen_again_only_where_there_would_be_many(n_samples, expect
 
 
 # -------------------------------------------------------------------------------------------------
-# The sums without the rows held out
+# Sums without the held-out rows
 # -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("initial_codes", STARTING_CODES)
-def test_sums_without_the_rows_held_out_are_those_of_the_others(initial_codes):
+def test_sums_without_the_held_out_rows_equal_those_of_the_others(initial_codes):
     X, y = clusters(1200, n_classes=60)
     weights = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
     statistics = statistics_of(X, y, weights, initial_codes=initial_codes)
@@ -159,7 +159,7 @@ def test_sums_without_the_rows_held_out_are_those_of_the_others(initial_codes):
     rest = np.setdiff1d(np.arange(len(y)), out.rows)
     taken, _ = statistics.summed(out.X, statistics.classes[out.y], out.weights, out.rows)
     found = statistics.sums().without(taken)
-    # In the same units, which are those of the first rows that came.
+    # In the same units, which are those of the first batch.
     others = Statistics(statistics.starting, statistics.shift, statistics.scale)
     others.add(X[rest], y[rest], weights[rest])
     expected = others.sums()
@@ -171,7 +171,7 @@ def test_sums_without_the_rows_held_out_are_those_of_the_others(initial_codes):
 
 
 @pytest.mark.parametrize("offset", [0.0, 3000.0])
-def test_weights_of_class_means_are_what_the_hash_function_makes_of_them(offset, monkeypatch):
+def test_class_mean_weights_are_the_codes_of_the_class_means(offset, monkeypatch):
     X, y = clusters(900, dtype=np.float64)
     X += offset
     classifier = make(refine=False).fit(X, y)
@@ -187,8 +187,8 @@ def test_weights_of_class_means_are_what_the_hash_function_makes_of_them(offset,
 
 
 @pytest.mark.parametrize(("initial_codes", "limit"), [("means", 2048), ("projection", 50)])
-def test_classes_of_few_rows_are_refined_for_the_better(initial_codes, limit, monkeypatch):
-    """Judged with codes that know the rows held out, no refinement would be taken."""
+def test_refinement_improves_classes_with_few_rows(initial_codes, limit, monkeypatch):
+    """If the codes were learned from the held-out rows as well, no refinement would be kept."""
     monkeypatch.setattr(refining, "_MAX_LEARNED_CLASSES", limit)
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(300), 9)

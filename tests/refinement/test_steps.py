@@ -1,4 +1,4 @@
-"""Steps of refinement are the rule, however many classes there are."""
+"""Refinement steps follow the formulas, for any number of classes."""
 
 import math
 
@@ -46,7 +46,7 @@ def sharpness(n_classes, r):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_gradients_are_those_of_the_straight_through_rule(gradients, monkeypatch, share, weighted):
-    """By finite differences of both losses; sign counts as tanh on the way back, W as it is."""
+    """By finite differences of both losses, with the derivative of tanh for that of sign."""
     monkeypatch.setattr(steps, "SHARE_OF_SIGNS", share)
     rng = np.random.default_rng(int(weighted))
     m, d, r, n_classes = 5, 4, 6, 3
@@ -89,7 +89,7 @@ def textbook_adam(values, gradients, sizes, beta1=0.9, beta2=0.99, epsilon=1e-9)
     return values
 
 
-def test_adam_is_the_textbooks():
+def test_adam_equals_the_textbook_formula():
     rng = np.random.default_rng(0)
     given = rng.standard_normal((30, 5, 3)) * np.exp(rng.uniform(-12, 3, (1, 5, 3)))
     given[:, 0, 0] = 0.0
@@ -124,11 +124,11 @@ def test_real_scores_need_no_index(monkeypatch):
 
 
 def as_it_was(weights):
-    """A refit that has nothing to say."""
+    """A refit that returns the same weights."""
     return lambda projection, intercept: weights
 
 
-def test_where_all_classes_happen_to_be_drawn_the_projection_moves_as_ever(monkeypatch, gradients):
+def test_sampling_all_classes_equals_scoring_all_classes(monkeypatch, gradients):
     rng = np.random.default_rng(0)
     Z, y = rng.standard_normal((40, 4)).astype(np.float32), rng.integers(0, 3, 40)
     plain = start(np.random.default_rng(2))
@@ -161,7 +161,7 @@ def test_weights_are_refitted_from_time_to_time_and_at_the_end():
 
 
 @pytest.mark.parametrize("n_classes", [3000, 50_000])
-def test_how_many_classes_a_step_scores_does_not_grow_with_their_number(n_classes):
+def test_the_number_of_scored_classes_does_not_grow_with_the_number_of_classes(n_classes):
     rng = np.random.default_rng(0)
     model = start(rng, d=8, r=32, n_classes=n_classes, refit=as_it_was(None))
     for _ in range(20):

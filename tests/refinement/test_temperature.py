@@ -1,4 +1,4 @@
-"""The temperature of probabilities: fitted on rows held out, and calibrated."""
+"""The temperature of probabilities, fitted on held-out rows, and calibration."""
 
 import math
 import tracemalloc
@@ -16,7 +16,7 @@ from problems import clusters
 def log_loss(model, X, y, temperature):
     """Cross-entropy of the probability of the predicted class and whether it is right.
 
-    Half a row more is wrong, and is as sure as those that are right.
+    Half of an extra row, as confident as the correct ones, counts as wrong.
     """
     scores = model.scores(X)
     right = scores.argmax(axis=1) == y
@@ -39,7 +39,7 @@ def test_the_temperature_is_the_best_of_a_fine_grid(noise, n_classes):
     assert 0.1 <= found <= 1000
 
 
-def test_the_temperature_takes_no_matrix_of_all_rows_and_classes():
+def test_the_temperature_allocates_no_matrix_of_all_rows_and_classes():
     rng = np.random.default_rng(0)
     n, n_classes = 2000, 8000
     X, y = rng.standard_normal((n, 4)).astype(np.float32), rng.integers(0, n_classes, n)
@@ -57,8 +57,8 @@ def test_the_temperature_takes_no_matrix_of_all_rows_and_classes():
 
 
 @pytest.mark.parametrize("rows", [np.asarray, scipy.sparse.csr_matrix])
-def test_of_very_many_classes_not_only_the_first_are_calibrated(rows, monkeypatch):
-    """Of rows sorted by class, the first 300 are predicted right; there is room for 256."""
+def test_calibration_does_not_use_only_the_first_rows(rows, monkeypatch):
+    """The first 300 of the rows, sorted by class, are predicted correctly; 256 rows are sampled."""
     X, y = clusters(600)
     model = make(refine=False).fit(X, y).packed()
     y = model.predict(X)
@@ -79,8 +79,8 @@ def test_probabilities_are_calibrated(noise):
 
 
 @pytest.mark.parametrize("rescore", [0, 16])
-def test_probabilities_stay_moderate_where_no_row_held_out_is_wrong(rescore):
-    """Any lower temperature would be better on them, and worse on the next row that is wrong."""
+def test_probabilities_stay_moderate_if_all_held_out_rows_are_correct(rescore):
+    """A lower temperature would be better on these rows, but worse on the next wrong prediction."""
     X, y = clusters(600, noise=2.0, n_classes=7)
     model = make(refine=False, rescore=rescore).fit(X, y).packed()
     right = model.predict(X) == y

@@ -1,4 +1,4 @@
-"""Small data sets of pictures in the exact formats of the published ones."""
+"""Small image datasets in the exact formats of the published ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pickled(value):
         return b"T" + struct.pack("<I", len(value)) + value
     if isinstance(value, int):
         return b"J" + struct.pack("<i", value)
-    # An array, as NumPy of Python 2's time had itself pickled.
+    # An array, as pickled by NumPy under Python 2.
     start = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85"
     shape = b"".join(map(pickled, value.shape)) + b"\x86"
     dtype = b"cnumpy\ndtype\n" + pickled(b"u1") + b"K\x00K\x01\x87R(K\x03" + pickled(b"|")
@@ -46,7 +46,7 @@ def tar_bytes(files):
 
 
 def cifar_rows(n, n_classes, seed):
-    """Pixels (n, 3072) and classes (n,), with every class in turn."""
+    """Pixels (n, 3072) and classes (n,), cycling through the classes."""
     pixels = np.random.default_rng(seed).integers(0, 256, (n, 3072), dtype=np.uint8)
     return pixels, [(row + seed) % n_classes for row in range(n)]
 
@@ -87,7 +87,7 @@ def ilsvrc_validation(n=5):
 
 
 def devkit(truth=(3, 1, 2, 2, 1)):
-    """The synsets as they are in the kit, 1860 entries there, and classes of validation images."""
+    """Synsets as in the kit, which has 1860 entries, and classes of validation images."""
     fields = ("ILSVRC2012_ID", "WNID", "words", "num_children", "num_train_images")
     entries = [
         (1.0, WNIDS[1], "goldfish, Carassius auratus", 0.0, 2.0),

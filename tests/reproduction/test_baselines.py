@@ -1,4 +1,4 @@
-"""Baselines, against the properties that define each."""
+"""Defining properties of the baselines."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_canonical_directions_agree_with_scikit_learn(digits):
     indicator = (y[:, None] == np.arange(10)).astype(float)[:, :9]
     scores = CCA(n_components=3, scale=False, max_iter=5000, tol=1e-10).fit_transform(X, indicator)
     ours = canonical_directions(X - X.mean(axis=0), y, 3)
-    # Ours are regularised a little, so the spaces agree closely and not exactly.
+    # Ours are slightly regularised, so the subspaces agree only approximately.
     angles = scipy.linalg.subspace_angles(scores[0], (X - X.mean(axis=0)) @ ours)
     assert np.cos(angles).min() > 0.99
 
@@ -49,7 +49,7 @@ def test_cca_itq_codes_come_from_nine_directions_of_ten_classes(digits):
     np.testing.assert_array_equal(encoder.transform(X)[clear], signs(projected)[clear])
 
 
-def test_lsh_codes_differ_as_often_as_the_angle_says():
+def test_lsh_codes_differ_in_proportion_to_the_angle():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((30, 12))
     X -= X.mean(axis=0)
@@ -70,7 +70,7 @@ def sdh_objective(encoder, B, W, P, X, y):
 
 
 @pytest.mark.parametrize("fidelity", [1e-5, 10.0])
-def test_each_step_of_sdh_lowers_its_objective(digits, fidelity):
+def test_each_sdh_step_lowers_the_objective(digits, fidelity):
     X, y = digits[0].astype(np.float64), digits[1]
     encoder = SDHEncoder(24)
     encoder.fidelity = fidelity
@@ -89,7 +89,7 @@ def test_each_step_of_sdh_lowers_its_objective(digits, fidelity):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_codes_of_sdh_end_where_no_single_bit_improves(seed):
+def test_sdh_codes_end_in_a_local_optimum(seed):
     rng = np.random.default_rng(seed)
     X, y = rng.standard_normal((12, 3)), np.arange(12) % 3
     B = signs(rng.standard_normal((12, 5))).astype(np.float32)
@@ -123,7 +123,7 @@ def test_the_svm_learns_from_the_codes_that_the_encoder_predicts(digits):
     assert method.score(X, y) > 0.85
 
 
-def test_penalties_rise_until_one_is_worse_on_rows_that_were_not_learned(digits, monkeypatch):
+def test_penalties_increase_until_one_is_worse_on_held_out_rows(digits, monkeypatch):
     X, y = digits
     numbered = np.column_stack([np.arange(len(y)), X])
     scores = dict(zip(PENALTIES, [0.7, 0.7, 0.8, 0.8, 0.7, 0.9, 0.9], strict=True))

@@ -1,4 +1,4 @@
-"""``python -m reproduction`` as a person runs it."""
+"""``python -m reproduction`` as a user runs it."""
 
 import signal
 import subprocess
@@ -74,7 +74,7 @@ def test_an_interrupted_run_is_resumed_and_a_second_one_only_reads(tmp_path, cap
         (["--datasets", "small-shape", "--methods", "paper-mincut"], ["leave nothing to run"]),
     ],
 )
-def test_wrong_arguments_say_what_there_is(tmp_path, monkeypatch, capsys, arguments, words):
+def test_errors_list_valid_arguments(tmp_path, monkeypatch, capsys, arguments, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a_file").touch()
     (tmp_path / "empty").mkdir()

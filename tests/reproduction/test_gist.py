@@ -17,7 +17,7 @@ STORED = Path(__file__).parents[1] / "golden" / "gist_512.npy"
 
 
 def grating(side, frequency, angle):
-    """Waves of so many cycles per pixel; their frequency points at `angle`, y downwards."""
+    """A grating with this frequency in cycles per pixel; it points at `angle`, y downwards."""
     y, x = np.mgrid[:side, :side]
     phase = 2 * np.pi * frequency * (x * np.cos(angle) + y * np.sin(angle))
     grey = np.rint(128 + 100 * np.cos(phase)).astype(np.uint8)

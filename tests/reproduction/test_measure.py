@@ -1,4 +1,4 @@
-"""Datasets, and the one function that scores every method."""
+"""Datasets, and the function that measures every method."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from reproduction.plan import Cell
 
 @pytest.fixture
 def folder(tmp_path):
-    """A file in the place of the real one: 120 rows of each of ten classes."""
+    """A substitute for the real file: 120 rows of each of ten classes."""
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(10), 120)
     X = (3 * rng.standard_normal((10, 8))[y] + rng.standard_normal((1200, 8))).astype(np.float16)
@@ -53,7 +53,7 @@ def test_features_written_by_the_command_line_are_read(folder):
     np.testing.assert_array_equal(DATASETS["cifar10"].load(folder, 0).X_test, expected.X_test)
 
 
-def test_a_missing_or_damaged_file_is_named_with_what_it_holds(tmp_path):
+def test_a_missing_or_damaged_file_is_named_with_its_content(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"clinc150_minilm384\.npz.*--data"):
         check_files(["clinc150"], None)
     with pytest.raises(FileNotFoundError, match=r"no such folder"):
@@ -70,7 +70,7 @@ def test_a_missing_or_damaged_file_is_named_with_what_it_holds(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["svm-multi", "cca-itq", "paper-exponential"])
-def test_test_rows_choose_nothing(monkeypatch, method):
+def test_test_rows_are_not_used_for_choices(monkeypatch, method):
     data = DATASETS["digits"]
     split = data.load(None, 0)
     noise = np.random.default_rng(0).random(split.X_test.shape).astype(np.float32)
@@ -100,7 +100,7 @@ def test_the_papers_method_has_an_objective_that_falls():
     assert values["train_seconds"] > 0 < values["test_seconds"]
 
 
-def test_synthetic_class_means_lie_in_few_dimensions_of_falling_size():
+def test_synthetic_class_means_lie_in_few_dimensions():
     split: Split = synthetic_rows(None, 3, n=6000, d=200, n_classes=100)
     assert split.X.shape == split.X_test.shape == (6000, 200)
     assert np.ptp(np.bincount(split.y)) <= 1

@@ -1,4 +1,4 @@
-"""Results, claims, tables and the page, from made-up outcomes."""
+"""Results, claims, tables and the report, from artificial outcomes."""
 
 import math
 import re
@@ -54,12 +54,12 @@ def run(data="letters", seeds=(0, 1)):
 
 
 def found_on(outcomes, text):
-    """The one claim whose text has these words."""
+    """The only claim whose text contains these words."""
     (claim,) = (claim for claim in check_claims(Results(outcomes)) if text in claim.text)
     return claim
 
 
-def test_spread_is_over_seeds_and_of_the_test_set():
+def test_uncertainty_includes_seeds_and_test_set():
     outcomes = run(seeds=range(5))
     for outcome in outcomes.values():
         outcome["n_test"] = 4000
@@ -76,7 +76,7 @@ def test_spread_is_over_seeds_and_of_the_test_set():
 @pytest.mark.parametrize(
     ("mean", "spread", "expected"), [(1.0, 0.5, True), (-1.0, 0.5, False), (0.4, 0.5, None)]
 )
-def test_what_lies_within_its_uncertainty_is_not_decided(mean, spread, expected):
+def test_values_within_their_uncertainty_are_undecided(mean, spread, expected):
     assert decide(Number(mean, spread), 0) is expected
     assert decide_ratio(Number(math.exp(mean), spread * math.exp(mean)), 1) is expected
 
@@ -97,7 +97,7 @@ def test_a_claim_is_judged_over_all_datasets(found, verdict):
     assert summary([claim], of_paper=True).startswith(f"{int(verdict == 'holds')} of 1 claims")
 
 
-def test_claims_that_hold_are_reported_so():
+def test_claims_that_hold():
     for claim in check_claims(Results(run())):
         if claim.findings:
             assert {finding.holds for finding in claim.findings} == {True}, claim
@@ -121,11 +121,11 @@ def test_claims_that_hold_are_reported_so():
         ("paper-hinge", 256, {"train_seconds": 100.0}, "nearly linear"),
         ("logistic", 128, {"accuracy": 0.3}, "other losses"),
         ("paper-mincut", 128, {"accuracy": 0.9}, "Bit flipping"),
-        ("paper-exponential", 128, {"n_rounds": 9}, "less than 3 rounds"),
-        ("paper-exponential", 128, {"n_rises": 1}, "never rises"),
+        ("paper-exponential", 128, {"n_rounds": 9}, "fewer than 3 rounds"),
+        ("paper-exponential", 128, {"n_rises": 1}, "never increases"),
     ],
 )
-def test_a_claim_that_does_not_hold_is_reported_so(method, n_bits, values, claim):
+def test_a_claim_that_does_not_hold(method, n_bits, values, claim):
     outcomes = run()
     for seed in (0, 1):
         outcomes[Cell(method, "letters", n_bits, seed)] |= values
@@ -141,7 +141,7 @@ def test_a_claim_that_does_not_hold_is_reported_so(method, n_bits, values, claim
         ({}, None),  # it may have been choosing C all the time
     ],
 )
-def test_a_method_that_was_stopped_is_as_slow_as_it_is_known_to_be(values, expected):
+def test_the_time_of_a_stopped_method_is_a_lower_bound(values, expected):
     outcomes = run("sun397-shape")
     for seed in (0, 1):
         outcomes[Cell("svm-ova", "sun397-shape", 0, seed)] = TIMEOUT | values
@@ -151,7 +151,7 @@ def test_a_method_that_was_stopped_is_as_slow_as_it_is_known_to_be(values, expec
 
 
 @pytest.mark.parametrize("missing", [TIMEOUT, TIMEOUT | {"status": "failed"}, None])
-def test_without_all_rivals_nothing_is_won(missing):
+def test_missing_rivals_leave_a_claim_undecided(missing):
     outcomes = run()
     for cell in [cell for cell in outcomes if cell.method == "sdh"]:
         del outcomes[cell]
@@ -163,7 +163,7 @@ def test_without_all_rivals_nothing_is_won(missing):
         assert all("SDH" in finding.text for finding in claim.findings)
 
 
-def test_a_lost_comparison_stays_lost_whoever_is_missing():
+def test_missing_rivals_do_not_change_a_lost_comparison():
     outcomes = run()
     for seed in (0, 1):
         outcomes[Cell("svm-multi", "letters", 0, seed)] = TIMEOUT
@@ -180,14 +180,14 @@ def test_a_lost_comparison_stays_lost_whoever_is_missing():
         ("svm-multi", 0, ["Accuracy at 256 bits", "than with the linear SVMs"]),
     ],
 )
-def test_one_seed_that_is_missing_leaves_it_undecided(method, n_bits, claims):
+def test_a_missing_seed_leaves_a_claim_undecided(method, n_bits, claims):
     outcomes = run() | {Cell(method, "letters", n_bits, 1): TIMEOUT}
     for text in claims:
         assert None in {finding.holds for finding in found_on(outcomes, text).findings}
 
 
 def test_time_that_grows_faster_than_the_bits_is_not_linear():
-    """Though the time that does not depend on the bits hides it at first."""
+    """Even if constant costs hide it for short codes."""
     outcomes = run()
     for n_bits in (16, 128, 256, 512, 1024):
         for seed in (0, 1):
@@ -207,7 +207,7 @@ def test_baselines_far_from_the_papers_are_reported():
     assert held == {"LSH + SVM": True, "SDH + SVM": False, "CCA-ITQ + SVM": None}
 
 
-def test_the_papers_numbers_stand_beside_ours():
+def test_the_papers_numbers_are_next_to_ours():
     results = Results(run("cifar10"))
     table = table_1(results, "cifar10")
     (row,) = (row for row in table.rows if row[0] == "paper's method, exponential loss")
@@ -221,7 +221,7 @@ def test_the_papers_numbers_stand_beside_ours():
     assert memory["peak"] == "256"
 
 
-def test_what_is_missing_or_cut_short_is_marked():
+def test_missing_and_unconverged_results_are_marked():
     outcomes = run()
     outcomes[Cell("svm-ova", "letters", 0, 0)]["converged"] = False
     outcomes[Cell("svm-multi", "letters", 0, 0)] = TIMEOUT

@@ -1,4 +1,4 @@
-"""Cells in processes of their own: limits, failures, what is kept and what is run again."""
+"""Cells in separate processes: limits, failures, stored and repeated results."""
 
 import json
 import stat
@@ -17,7 +17,7 @@ HINGE = Cell("paper-hinge", "digits", 16, 0)
 
 
 def program(path, text):
-    """A program to take the place of the interpreter that runs a cell."""
+    """A program that replaces the interpreter that runs a cell."""
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)
@@ -25,7 +25,7 @@ def program(path, text):
 
 @pytest.fixture
 def nothing_runs(monkeypatch):
-    """From here on, starting a process is an error."""
+    """Make starting a process an error."""
     return lambda: monkeypatch.setattr(sys, "executable", "/nonexistent/python")
 
 
@@ -42,19 +42,19 @@ def test_a_finished_cell_is_not_run_again(tmp_path, nothing_runs, monkeypatch):
         run_cells([HINGE], None, tmp_path, 120)
 
 
-def test_other_settings_are_another_result():
+def test_results_depend_on_settings():
     texts = {settings_text(METHODS[name].build(16, 0)) for name in METHODS}
     assert len(texts) == len(METHODS)
     assert all("random_state" in text for text in texts)
 
 
-def test_a_cell_that_passes_its_limit_is_ended_and_shown(tmp_path, monkeypatch, nothing_runs):
+def test_a_cell_that_times_out_is_stopped_and_reported(tmp_path, monkeypatch, nothing_runs):
     slow = program(tmp_path / "slow", "echo begun 1; echo learned 43; exec sleep 600")
     monkeypatch.setattr(sys, "executable", slow)
     outcome = run_cells([HINGE], None, tmp_path, 3.0)[HINGE]
     assert (outcome["status"], outcome["limit"], outcome["learned_for"]) == ("timeout", 3.0, 42.0)
     nothing_runs()
-    # It stands for limits as small, and is tried again with a larger one.
+    # The timeout is kept for smaller limits, and tried again with a larger one.
     found = run_cells([HINGE, replace(HINGE, seed=1)], None, tmp_path, 2.0)
     assert [one["status"] for one in found.values()] == ["timeout", "timeout"]
     assert "another seed" in found[replace(HINGE, seed=1)]["reason"]
@@ -73,7 +73,7 @@ def test_a_cell_that_passes_its_limit_is_ended_and_shown(tmp_path, monkeypatch, 
         ("echo '{\"half'", "exit code 0"),
     ],
 )
-def test_a_cell_that_dies_is_reported_and_tried_again(tmp_path, monkeypatch, text, reason):
+def test_a_cell_that_crashes_is_reported_and_tried_again(tmp_path, monkeypatch, text, reason):
     monkeypatch.setattr(sys, "executable", program(tmp_path / "broken", text))
     outcome = run_cells([HINGE], None, tmp_path, 30)[HINGE]
     assert outcome["status"] == "failed"
@@ -116,7 +116,7 @@ def test_the_plans_have_every_table_and_figure(tmp_path):
         assert found == expected
     curves = {cell.seed for cell in full if cell.n_bits == 1024 and cell.data == "clinc150"}
     assert curves == {0, 1}  # long codes take long, so the curves have two of three seeds
-    # All of the first seed come first, so that an interrupted run has a bit of everything.
+    # All cells of the first seed come first, so that an interrupted run has some of everything.
     assert [cell.seed for cell in full] == sorted(cell.seed for cell in full)
     assert all(cell.seed == 0 for cell in full if DATASETS[cell.data].synthetic)
     for plan in (full_plan(None), quick_plan(None)):

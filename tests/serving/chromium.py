@@ -1,4 +1,4 @@
-"""Drives headless Chromium through the DevTools protocol, over a pair of pipes."""
+"""Control headless Chromium by the DevTools protocol over a pair of pipes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OPTIONS = (
 
 
 class Browser:
-    """A Chromium of its own, with one page.
+    """A Chromium process with one page.
 
     Attributes
     ----------
@@ -118,7 +118,7 @@ class Browser:
             os.write(self._out, json.dumps(closing).encode() + b"\0")
 
     def screen(self, width, height=800, scheme="light"):
-        """Be a screen of this size, and of a person who prefers light or dark."""
+        """Emulate a screen of this size, and a preference for light or dark."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width, height=height, deviceScaleFactor=1, mobile=width < 600,
@@ -134,7 +134,7 @@ class Browser:
         self.wait_for("document.readyState === 'complete'")
 
     def value(self, expression):
-        """Value of an expression in the page; a promise is waited for."""
+        """Evaluate an expression in the page; waits for promises."""
         answer = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
@@ -163,7 +163,7 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyUp", **common)
 
     def choose_file(self, selector, path):
-        """Choose a file, as the dialog of the browser would."""
+        """Choose a file, as with the browser's dialog."""
         root = self.call("DOM.getDocument")["root"]["nodeId"]
         node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
         self.call("DOM.setFileInputFiles", nodeId=node, files=[str(path)])

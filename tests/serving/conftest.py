@@ -1,4 +1,4 @@
-"""Services that all tests share which do not stop them: a process, and a server of the page."""
+"""Services shared by all tests that do not stop them: a process, and a server of the page."""
 
 import shutil
 import tempfile
@@ -38,7 +38,7 @@ def service(paths):
     with services.serving(*paths.values(), *limits) as running:
         yield running
         assert running.process.poll() is None, "the service has ended"
-        # A stranger must not be able to fill a disk, nor to write lines of their own.
+        # Clients must not be able to fill the disk, or to inject lines into the log.
         assert running.logged() == ""
 
 
@@ -65,7 +65,7 @@ def texts_explorer():
 
 @pytest.fixture(scope="session")
 def server(served):
-    """A server of the page, with further models of plain rows and of texts."""
+    """A server of the page, with additional models of rows and of texts."""
     rows_only = ServedModel("rows", served.model)
     texts = ServedModel("texts", services.text_model())
     with services.in_thread(Service([served, rows_only, texts])) as running:

@@ -1,4 +1,4 @@
-"""Images that are drawn for the tests of the page, and a model that has learned them."""
+"""Images drawn for the tests of the page, and a model trained on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bitclass.images import image_rows, open_images
 from bitclass.serving import Gallery, ServedModel
 from small_network import small_network
 
-# Names that would be markup, or a path, where they are not escaped.
+# Names that would be markup, or a path, if they were not escaped.
 CLASSES = ("stripes", "<b>bars", "<img src=x onerror=alert(1)>", "rings & dots")
 HOSTILE_NAME = "\"'><svg onload=alert(2)>.png"
 N_EACH = 12
@@ -47,7 +47,7 @@ def draw_folder(folder):
 
 
 def served_folder(folder, n_bits=96):
-    """A model that was fitted on a folder of images, with them as its gallery."""
+    """A model trained on a folder of images, which is also its gallery."""
     rows = image_rows(open_images(folder), small_network(), n_jobs=1)
     X, labels = rows.sample(rows.n_rows)
     model = BinaryCodeClassifier(n_bits, random_state=0).fit(X, labels).packed()

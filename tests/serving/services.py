@@ -51,7 +51,7 @@ def rows(n, seed=1, dtype=np.float32):
 
 @contextmanager
 def serving(*arguments, command=(COMMAND,)):
-    """The command while it serves, on any free port."""
+    """Run the command on a free port."""
     with tempfile.TemporaryFile("w+") as log:  # nobody would empty a pipe
         process = subprocess.Popen(
             [*command, "serve", *map(str, arguments), "--port", "0"],
@@ -99,7 +99,7 @@ def ask_json(service, method, path, body=None, **headers):
 
 
 class Connection:
-    """A connection for the very bytes of requests, kept as long as the server keeps it."""
+    """A connection for raw requests, kept open as long as the server keeps it."""
 
     def __init__(self, port):
         self.port, self.stream = port, None
@@ -133,7 +133,7 @@ class Connection:
 
 @contextmanager
 def files_served(folder):
-    """Address at which the files of a folder are served."""
+    """Serve the files of a folder; yields the URL."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *arguments):
@@ -150,7 +150,7 @@ def files_served(folder):
 
 @contextmanager
 def in_thread(app):
-    """An application that is served by a thread of this process."""
+    """Serve an application in a thread of this process."""
     listener = listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
     stop = serve_in_thread(app, listener)

@@ -11,7 +11,7 @@ from bitclass.serving.batching import MAX_BATCH_ROWS, Batcher
 
 
 class HeldModel:
-    """A model whose first call waits, so that others gather meanwhile."""
+    """A model whose first call waits, so that other jobs accumulate."""
 
     def __init__(self, model):
         self.model, self.calls, self.go_on = model, [], threading.Event()
@@ -27,7 +27,7 @@ class HeldModel:
 
 
 def gathered(jobs):
-    """Answers or errors of jobs that arrive during the call of the first, and the calls made."""
+    """Answers or errors of jobs that arrive during the first call, and the calls made."""
     model = HeldModel(services.random_model(range(30)))
     batches = []
 
@@ -45,7 +45,7 @@ def gathered(jobs):
     return answers, model.calls[1:], model.model, batches
 
 
-def test_what_waits_is_predicted_in_one_call():
+def test_waiting_jobs_are_predicted_in_one_call():
     parts = [services.rows(n, n) for n in (1, 5, 2, 8)]
     answers, calls, model, batches = gathered([(X, 0) for X in parts])
     assert calls == [16]
@@ -54,7 +54,7 @@ def test_what_waits_is_predicted_in_one_call():
         np.testing.assert_array_equal(answer, [model.predict(X)[:, None]])
 
 
-def test_calls_are_shared_only_by_what_asks_the_same():
+def test_only_equal_kinds_of_jobs_share_a_call():
     jobs = [(services.rows(3, 1), 0), (services.rows(3, 2), 4), (services.rows(3, 3), 0),
             (services.rows(3, 4), 4), (services.rows(3, 5, np.float64), 0)]  # fmt: skip
     answers, calls, model, _ = gathered(jobs)
@@ -82,7 +82,7 @@ def test_batches_are_limited():
     assert calls == [MAX_BATCH_ROWS, MAX_BATCH_ROWS // 2]
 
 
-def test_a_client_that_has_gone_does_not_stop_the_others():
+def test_a_disconnected_client_does_not_stop_the_others():
     model = services.random_model(range(30))
 
     async def run():

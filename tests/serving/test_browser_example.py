@@ -1,4 +1,4 @@
-"""examples/browser: onnxruntime-web predicts in a browser what bitclass predicts here."""
+"""examples/browser: onnxruntime-web in a browser predicts the same as bitclass."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What the page is told: codes, nearest classes and images, beside brute force."""
+"""Data for the page: codes, nearest classes and images, compared with brute force."""
 
 import dataclasses
 import io
@@ -35,13 +35,13 @@ def test_nearest_images_and_classes_are_those_of_brute_force(explorer, served, r
         assert each["probability"] == pytest.approx(expected[each["label"]], rel=1e-12)
         other = [a != b for a, b in zip(each["bits"], answer["bits"], strict=True)]
         assert sum(other) == each["distance"]
-    # The image itself is among its neighbours only where somebody brings it.
+    # The image itself is among its neighbours only if it was uploaded.
     brought = explorer.look(features)
     assert (brought["bits"], brought["classes"]) == (answer["bits"], answer["classes"])
     assert any(image["row"] == row for image in brought["images"])
 
 
-def test_small_images_are_small_and_made_once(explorer):
+def test_thumbnails_are_small_and_cached(explorer):
     content = explorer.small_image(3)
     with Image.open(io.BytesIO(content)) as opened:
         assert (opened.format, opened.size) == ("JPEG", (48, 48))
@@ -66,7 +66,7 @@ def test_images_that_cannot_be_read_are_not_in_the_gallery(served, tmp_path):
     assert explorer.images()["images"][1] == {"row": 1, "name": "c", "label": None}
     assert explorer.pairs["by"] == "distance"
     files[2].unlink()
-    with pytest.raises(HTTPException, match="c: cannot be read any more"):
+    with pytest.raises(HTTPException, match="c: can no longer be read"):
         explorer.small_image(1)
 
 
@@ -130,7 +130,7 @@ def test_confused_classes_and_filters_count_the_images(served):
 
 
 @pytest.mark.parametrize("text", ["play some music", "open a door, please"])
-def test_each_class_of_a_text_has_the_n_grams_that_say_most(texts_explorer, text):
+def test_each_class_of_a_text_has_its_strongest_n_grams(texts_explorer, text):
     for found in texts_explorer.look([text])["classes"]:
         told = dict(texts_explorer._model.explain(text, found["label"], 1000))
         shares = [share for _, share in found["ngrams"]]

@@ -22,7 +22,7 @@ VALID = {
     }
     for model, tensor in (("words", ROWS), ("intents", TEXTS))
 }
-# Values that are wrong wherever they stand in a valid request.
+# Values that are invalid anywhere in a valid request.
 WRONG = [None, True, -1, 0.25, 10**40, "", "x", "\u0000", [], [[]], [None], {}, {"a": 1}, [["a"]]]
 PLACES = [
     ("inputs",), ("inputs", 0), ("inputs", 0, "name"), ("inputs", 0, "datatype"),
@@ -32,7 +32,7 @@ PLACES = [
 
 
 def malformed_body(rng, valid):
-    """A body for `/infer` that is certainly wrong, and its further headers."""
+    """An invalid body for `/infer`, and additional headers."""
     way = rng.randrange(6)
     whole = json.dumps(valid).encode()
     if way == 0:  # cut short
@@ -58,7 +58,7 @@ def malformed_body(rng, valid):
 
 
 def malformed_request(rng):
-    """A whole request, and whether the connection is of use after it."""
+    """A complete request, and whether the connection can be used afterwards."""
     host = "Host: 127.0.0.1\r\n"
     way = rng.randrange(20)
     if way == 0:  # no HTTP
@@ -119,7 +119,7 @@ def test_malformed_requests_get_4xx_and_the_service_stays_up(service, loaded):
 
 
 @pytest.mark.parametrize("header", [b"A: " + b"b" * 100_000, b"A: b\r\n" * 20_000])
-def test_a_head_of_a_request_that_does_not_end_is_refused(service, header):
+def test_endless_request_headers_are_refused(service, header):
     connection = services.Connection(service.port)
     status, content = connection.answer(b"GET / HTTP/1.1\r\n" + header, False)
     assert status == 400

@@ -30,7 +30,7 @@ def test_a_page_is_served_until_it_is_stopped(model, served):
         urllib.request.urlopen(page.url, timeout=5)
 
 
-def test_models_come_as_estimators_and_files(tmp_path):
+def test_models_may_be_estimators_and_files(tmp_path):
     X = np.random.default_rng(0).standard_normal((60, 4))
     classifier = BinaryCodeClassifier(16, random_state=0).fit(X, X[:, 0] > 0)
     classifier.save(tmp_path / "m.safetensors")
@@ -44,7 +44,7 @@ def test_models_come_as_estimators_and_files(tmp_path):
 def test_an_extractor_of_other_features_is_refused_before_any_request(served):
     model = services.random_model(["a", "b"])
     model.summary["extractor"] = served.extractor.specification()
-    with pytest.raises(ValueError, match="takes 12 features, and its extractor gives 512"):
+    with pytest.raises(ValueError, match="takes 12 features, but its extractor returns 512"):
         explore(model)
 
 

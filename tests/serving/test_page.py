@@ -12,7 +12,7 @@ pytestmark = chromium.needed
 
 @pytest.fixture
 def browser(running, server):
-    """The page, newly opened; nothing may be complained of, and no alert come up."""
+    """A newly opened page; there must be no console messages and no alerts."""
     running.screen(1280)
     running.go(server.url)
     for part in ("images", "list"):
@@ -54,7 +54,7 @@ def of_each(browser, selector, expression):
 
 
 def fill(browser, identifier, value, event):
-    """Give a field a value, as somebody does who types or chooses it."""
+    """Set the value of a field, as a user does by typing or choosing."""
     browser.value(
         f"""(() => {{
           const field = document.getElementById({json.dumps(identifier)});
@@ -75,7 +75,7 @@ def wait_for_text(browser, identifier, expected):
 
 
 def dropped(browser, content, name, kind, event, target="document.body"):
-    """Send a file to the page in an event, as a browser does when somebody drops or pastes one."""
+    """Send a file to the page in an event, as a browser does when a user drops or pastes one."""
     data = base64.b64encode(content).decode()
     field = "dataTransfer" if event == "drop" else "clipboardData"
     class_ = "DragEvent" if event == "drop" else "ClipboardEvent"
@@ -95,8 +95,8 @@ def test_a_chosen_image_is_shown_with_code_classes_and_images(browser, image, ex
     looked_at(browser, image.name)
     answer = explorer.look(served.features([image.read_bytes()]))
     n_set = answer["bits"].count("1")
-    assert text(browser, "#code-text") == f"Its code: 96 bits, {n_set} set"
-    # Every bit that is set is a square, and every one that is not another.
+    assert text(browser, "#code-text") == f"Code: 96 bits, {n_set} set"
+    # Set and unset bits are squares of different classes.
     squares = "e.getAttribute('d').split('M').length - 1"
     for name, n_squares in (("set", n_set), ("clear", 96 - n_set), ("other", 0)):
         assert sum(of_each(browser, f"#code svg path.{name}", squares)) == n_squares
@@ -139,11 +139,11 @@ def test_an_image_is_dropped_or_pasted(browser, event):
     assert text(browser, "#classes .name") == "rings & dots"
 
 
-def test_what_is_no_image_is_told_and_the_next_one_works(browser, image):
+def test_an_invalid_image_is_reported_and_the_next_one_works(browser, image):
     dropped(browser, b"hello", "letter.txt", "text/plain", "drop")
     browser.wait_for("document.getElementById('error').textContent")
     assert "cannot be read as an image" in text(browser, "#error")
-    # The refusal of the server is in the console, and meant to be.
+    # The error response of the server is in the console, as intended.
     assert all("422" in problem for problem in browser.problems)
     browser.problems.clear()
     browser.choose_file("#file", image)
@@ -155,7 +155,7 @@ def test_a_file_that_is_too_large_is_not_sent(browser):
     browser.value("maxBytes = 10")
     dropped(browser, b"x" * 11, "large.png", "image/png", "drop")
     browser.wait_for("document.getElementById('error').textContent")
-    assert text(browser, "#error").startswith("large.png has 0.0 MB; at most")
+    assert text(browser, "#error").startswith("large.png has 0.0 MB; the maximum is")
 
 
 def test_the_page_is_used_with_the_keyboard_alone(browser):
@@ -187,13 +187,13 @@ def test_the_page_is_used_with_the_keyboard_alone(browser):
     looked_at(browser, "<b>bars: <b>bars/00.png")
 
 
-def test_the_choice_of_a_file_shows_that_it_has_the_focus(browser):
+def test_the_file_input_shows_its_focus(browser):
     browser.value("document.getElementById('file').focus()")
     assert of_each(browser, "#drop", "getComputedStyle(e).outlineStyle") == ["solid"]
     assert browser.value("document.getElementById('file').labels[0].id") == "drop"
 
 
-def test_an_address_leads_to_its_image(browser, server):
+def test_a_url_shows_its_image(browser, server):
     browser.go(f"{server.url}#image-13")
     looked_at(browser, "<img src=x onerror=alert(1)>: <img src=x onerror=alert(1)>/01.png")
 
@@ -206,8 +206,8 @@ def test_names_of_files_and_classes_are_text_and_never_markup(browser):
     assert set(texts(browser, "#classes .name")) == set(explore_images.CLASSES)
 
 
-def test_only_the_last_question_is_answered(browser):
-    """An answer that comes late must not take the place of what was asked after it."""
+def test_only_the_last_query_is_shown(browser):
+    """A late answer must not replace that of a newer query."""
     browser.value(
         """(() => {
           const real = window.fetch;
@@ -228,7 +228,7 @@ def test_only_the_last_question_is_answered(browser):
 
 @pytest.mark.parametrize("width", [320, 390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_sticks_out_at_any_width_and_text_is_legible(browser, image, width, scheme):
+def test_no_overflow_at_any_width_and_legible_text(browser, image, width, scheme):
     browser.screen(width, scheme=scheme)
     browser.choose_file("#file", image)
     looked_at(browser, image.name)
@@ -290,7 +290,7 @@ def test_more_images_are_added_until_all_are_shown(browser):
     assert browser.value("document.getElementById('more-images').hidden")
 
 
-def test_wrongly_classified_images_are_filtered(browser, explorer):
+def test_misclassified_images_are_filtered(browser, explorer):
     n_wrong = explorer.images(wrong=True)["total"]
     click(browser, "wrong")
     wait_for_text(browser, "images-text", f"{n_wrong} image{'s' if n_wrong != 1 else ''}")
@@ -342,9 +342,9 @@ def test_a_text_is_classified_and_its_n_grams_listed(browser, server, texts_expl
 
 @pytest.mark.parametrize(
     ("asked", "told"),
-    [("日本語", "The model knows no n-gram of this text"), ("music " * 400, "too long")],
+    [("日本語", "The model knows none of the n-grams of this text"), ("music " * 400, "too long")],
 )
-def test_a_text_that_cannot_be_explained_is_told_so(browser, server, asked, told):
+def test_a_text_that_cannot_be_explained(browser, server, asked, told):
     classify(browser, server, asked)
     browser.wait_for(f"document.getElementById('why-text').textContent.includes({told!r})")
     assert texts(browser, "#why .ngram") == []

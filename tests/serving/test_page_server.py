@@ -16,7 +16,7 @@ API = "/api/models/drawn"
      ("/api/models", "application/json"), (f"{API}/images/3", "application/json"),
      (f"{API}/images/3.jpg", "image/jpeg")],
 )  # fmt: skip
-def test_all_is_served_with_a_policy_and_kept_by_no_browser(server, path, kind):
+def test_responses_have_a_policy_and_are_not_cached(server, path, kind):
     status, headers, content = ask(server, "GET", path)
     assert (status, headers.get_content_type()) == (200, kind)
     assert headers["X-Content-Type-Options"] == "nosniff"
@@ -28,7 +28,7 @@ def test_all_is_served_with_a_policy_and_kept_by_no_browser(server, path, kind):
     assert headers["Cache-Control"] == "no-store"  # another run would show something else
 
 
-def test_facts_and_images_are_given_by_number(server):
+def test_facts_and_images_by_number(server):
     drawn, rows, _ = ask_json(server, "GET", "/api/models")[1]["models"]
     assert [drawn[key] for key in ("name", "input", "images", "bits")] == [
         "drawn", "images", 48, 96,
@@ -49,7 +49,7 @@ def test_facts_and_images_are_given_by_number(server):
     [("JPEG", "image/jpeg", 48), ("BMP", "application/octet-stream", 48), ("GIF", "image/gif", 48),
      ("TIFF", "image/tiff", 1200), ("WEBP", "image/webp", 48)],
 )  # fmt: skip
-def test_an_image_of_any_format_is_looked_at(server, format, kind, side):
+def test_images_of_any_format_are_accepted(server, format, kind, side):
     content = explore_images.encoded(explore_images.drawn(2, 7, side), format)
     assert len(content) > 4_000_000 or side == 48
     status, answer = ask_json(server, "POST", f"{API}/look", content, Content_Type=kind)
@@ -77,27 +77,27 @@ def test_nothing_else_is_served(server, path):
      ("127.0.0.1:x", 421), ("localhost:{}", 200), ("LOCALHOST:{}", 200), ("[::1]:{}", 200),
      ("127.0.0.2:{}", 200)],
 )  # fmt: skip
-def test_only_names_of_this_machine_itself_will_do(server, name, status):
+def test_only_host_names_of_this_machine_are_accepted(server, name, status):
     assert ask(server, "GET", "/api/models", Host=name.format(server.port))[0] == status
 
 
-def test_a_request_without_name_or_with_two_is_refused(server):
+def test_a_request_needs_exactly_one_host(server):
     own = f"Host: 127.0.0.1:{server.port}\r\n"
     for headers in ("", own + own, own + "Host: evil.example\r\n"):
         request = f"GET / HTTP/1.1\r\n{headers}\r\n".encode()
         assert services.Connection(server.port).answer(request, keep=False)[0] == 421
 
 
-def test_a_service_for_the_network_is_known_by_numbers_and_allowed_names(served):
+def test_a_network_service_accepts_addresses_and_allowed_hosts(served):
     app = Service([served], host="0.0.0.0", allowed_hosts=["Models.example"])
     for name in ("192.168.1.7:8000", "[fe80::1]:80", "localhost:1", "models.example"):
-        assert app._is_own_name(name), name
-    assert not app._is_own_name("evil.example:8000")
+        assert app._is_allowed_host(name), name
+    assert not app._is_allowed_host("evil.example:8000")
     assert not is_loopback("192.168.1.7")
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", ""])
-def test_a_page_of_another_site_may_not_ask(server, origin):
+def test_requests_from_other_sites_are_rejected(server, origin):
     content = explore_images.encoded(explore_images.drawn(1, 1))
     for name, status in ((origin, 403), (server.url.rstrip("/"), 200)):
         headers = {"Origin": name, "Content_Type": "image/png"}
@@ -114,14 +114,14 @@ HUGE = WHOLE[:16] + (60_000).to_bytes(4, "big") * 2 + WHOLE[24:]
      (HUGE, "image/png", 422), (b"<svg xmlns='x'/>", "image/svg+xml", 422),
      (b"hello", "text/plain", 415), (b"{}", "", 415), (b"x" * (20 << 20) + b"x", "image/png", 413)],
 )  # fmt: skip
-def test_what_is_no_image_is_refused(server, content, kind, status):
+def test_invalid_images_are_rejected(server, content, kind, status):
     for _ in range(2):  # a connection that breaks does so at times
         found, answer = ask_json(server, "POST", f"{API}/look", content, Content_Type=kind)
         assert found == status
         assert answer["error"]
 
 
-def test_a_client_that_sends_no_more_is_still_answered(server):
+def test_a_half_closed_connection_is_answered(server):
     connection = services.Connection(server.port)
     body = WHOLE
     head = f"POST {API}/look HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: image/png\r\n"

@@ -36,7 +36,7 @@ def test_labels_and_best_classes_are_those_of_the_model(service, loaded, name):
 @pytest.mark.parametrize(
     ("path", "body", "status", "words"),
     [
-        ("/predict/absent", {"rows": [[0] * 12]}, 404, "there is no model 'absent'"),
+        ("/predict/absent", {"rows": [[0] * 12]}, 404, "no model 'absent'"),
         ("/predict", b"", 400, "the body must be JSON"),
         ("/predict", b"[" * 100_000, 400, "the body must be JSON"),
         ("/predict", b"3", 400, "the body must be a JSON object, found 3"),
@@ -53,13 +53,13 @@ def test_labels_and_best_classes_are_those_of_the_model(service, loaded, name):
         ("/predict", b" " * 500_001, 413, "at most 500000 bytes"),
     ],
 )
-def test_a_malformed_request_is_told_what_is_wrong(service, path, body, status, words):
+def test_errors_of_malformed_requests(service, path, body, status, words):
     found, answer = services.ask_json(service, "POST", path, body)
     assert (found, list(answer)) == (status, ["error"])
     assert words in answer["error"]
 
 
-def test_a_body_of_unknown_length_is_counted_as_it_arrives(service):
+def test_the_limit_applies_to_chunked_bodies(service):
     body = json.dumps({"rows": services.rows(2).tolist()}).encode()
     for parts, status in (([body[:100], body[100:]], 200), ([b" " * 200_000] * 3, 413)):
         assert services.ask(service, "POST", "/predict", iter(parts))[0] == status
@@ -82,7 +82,7 @@ def test_unknown_addresses_and_methods_are_json_errors(service, method, path, al
     assert (allowed or "") in headers.get("Allow", "")
 
 
-def test_further_connections_are_refused_and_served_again_when_others_end(service):
+def test_excess_connections_are_refused_until_others_end(service):
     def connected():
         return socket.create_connection(("127.0.0.1", service.port), timeout=services.PATIENCE)
 
@@ -97,7 +97,7 @@ def test_further_connections_are_refused_and_served_again_when_others_end(servic
         assert time.monotonic() < deadline
 
 
-def test_who_does_not_go_on_sending_is_not_waited_for(monkeypatch):
+def test_slow_request_bodies_time_out(monkeypatch):
     monkeypatch.setattr(server, "HEAD_SECONDS", 2.0)  # more than a busy client needs to send it
     model = ServedModel("m", services.random_model(["a", "b"]))
     with services.in_thread(Service([model], body_seconds=0.3)) as service:
@@ -115,7 +115,7 @@ def test_who_does_not_go_on_sending_is_not_waited_for(monkeypatch):
 
 
 @pytest.mark.parametrize("error", [BlockingIOError(11, "busy"), ValueError("a fault of ours")])
-def test_what_goes_wrong_within_is_not_the_fault_of_the_client(monkeypatch, caplog, error):
+def test_internal_errors_have_status_500(monkeypatch, caplog, error):
     def fail(*arguments):
         raise error
 
@@ -125,7 +125,7 @@ def test_what_goes_wrong_within_is_not_the_fault_of_the_client(monkeypatch, capl
     with services.in_thread(
         Service([ServedModel("m", model, SimpleNamespace(rows=fail))])
     ) as service:
-        # A client that keeps its connection is told that this one ends.
+        # The response closes a keep-alive connection.
         kept = {"connection": http.client.HTTPConnection("127.0.0.1", service.port)}
         for body in ({"rows": services.rows(1).tolist()}, {"texts": ["a"]}):
             status, answer = services.ask_json(service, "POST", "/predict", body, **kept)
@@ -223,7 +223,7 @@ def test_images_are_predicted_as_the_extractor_and_model_do(server, served):
     assert (answer["labels"], len(answer["top"][0])) == (expected[:1], 2)
     assert infer(server, "drawn", "images", images) == expected
     for body, status, words in [
-        ({"images": ["%%"]}, 400, "image 0 must be in base64"),
+        ({"images": ["%%"]}, 400, "image 0 must be base64"),
         ({"images": [3]}, 400, "images must be a list of strings"),
         ({"texts": ["abc"]}, 400, "takes images or rows, found 'texts'"),
         ({"images": [encoded[0], base64.b64encode(b"x").decode()]}, 422, "image 1: cannot be"),
@@ -234,7 +234,7 @@ def test_images_are_predicted_as_the_extractor_and_model_do(server, served):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_only_this_machine_is_listened_to_by_default(service):
+def test_the_default_host_is_local(service):
     table = Path("/proc/net/tcp").read_text().splitlines()[1:]
     local = [line.split()[1] for line in table if line.split()[3] == "0A"]  # listening
     assert [each for each in local if each.endswith(f":{service.port:04X}")] == [
@@ -242,7 +242,7 @@ def test_only_this_machine_is_listened_to_by_default(service):
     ]
 
 
-def test_nothing_that_could_run_code_of_a_request_is_in_reach():
+def test_the_service_uses_nothing_that_could_run_code():
     folder = Path(serving.__file__).parent
     forbidden = {"eval", "exec", "compile", "__import__", "pickle", "marshal", "subprocess",
                  "import_module", "allow_pickle", "system", "popen"}  # fmt: skip
@@ -250,6 +250,6 @@ def test_nothing_that_could_run_code_of_a_request_is_in_reach():
         for node in ast.walk(ast.parse(path.read_text())):
             names = {getattr(node, field, None) for field in ("id", "attr", "arg")}
             names |= {alias.name for alias in getattr(node, "names", []) if hasattr(alias, "name")}
-            # Patterns of addresses and names are compiled.
+            # Regular expressions are compiled.
             is_pattern = isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "re"
             assert is_pattern or not names & forbidden, (path.name, names & forbidden)

@@ -1,4 +1,4 @@
-"""Open Inference Protocol, spoken by a client that others have written."""
+"""Open Inference Protocol, tested with a third-party client."""
 
 import json
 
@@ -104,11 +104,11 @@ def test_concurrent_requests_get_their_own_answers(service, loaded):
 @pytest.mark.parametrize(
     ("model", "status", "words"),
     [
-        ("absent", "404", "there is no model 'absent'; there are words, numbers"),
+        ("absent", "404", "no model 'absent'; the models are words, numbers"),
         ("words", "400", "row 0, feature 0 is NaN"),
     ],
 )
-def test_errors_reach_the_client_in_words(client, model, status, words):
+def test_errors_have_messages_for_the_client(client, model, status, words):
     with pytest.raises(InferenceServerException) as caught:
         client.infer(model, [input_of(services.rows(2) * np.nan, "FP32")])
     assert words in caught.value.message()
@@ -165,7 +165,7 @@ def test_values_may_be_flat_or_nested(service, data):
         ({"inputs": [tensor()], "id": 7}, "id must be a string"),
     ],
 )  # fmt: skip
-def test_a_malformed_request_is_told_what_is_wrong(service, request_, words):
+def test_errors_of_malformed_requests(service, request_, words):
     status, answer = services.ask_json(service, "POST", "/v2/models/words/infer", request_)
     assert (status, list(answer)) == (400, ["error"])
     assert words in answer["error"]
@@ -174,19 +174,17 @@ def test_a_malformed_request_is_told_what_is_wrong(service, request_, words):
 @pytest.mark.parametrize(
     ("size", "n_bytes", "shift", "data", "words"),
     [
-        (96, 95, 0, None, "must be the 95 bytes after the JSON"),
+        (96, 95, 0, None, "must be the number of bytes after the JSON, 95"),
         (95, 95, 0, None, "must have 96 bytes, found 95"),
         ("96", 96, 0, None, "binary_data_size of rows"),
-        (96, 96, 0, [0.5] * 24, "with no data beside them"),
-        (None, 96, 0, None, "96 bytes follow the JSON, and no tensor claims them"),
+        (96, 96, 0, [0.5] * 24, "without data"),
+        (None, 96, 0, None, "96 bytes follow the JSON, but no tensor is binary"),
         (96, 96, 1, None, "must be JSON"),
         (96, 96, 10**6, None, "at most the"),
         (96, 96, 10**13, None, "must be a number"),
     ],
 )
-def test_malformed_binary_tensors_are_told_what_is_wrong(
-    service, size, n_bytes, shift, data, words
-):
+def test_errors_of_malformed_binary_tensors(service, size, n_bytes, shift, data, words):
     about = {"binary_data_size": size}
     head = json.dumps({"inputs": [tensor(data=data, parameters=about)]}).encode()
     headers = {"Inference_Header_Content_Length": str(len(head) + shift)}

@@ -61,7 +61,7 @@ def test_a_stop_under_load_loses_no_accepted_request(paths, loaded, number, work
                     ready.release()
                     first = False
 
-        # One has sent half of its request when the signal comes.
+        # One client has sent half of its request when the signal arrives.
         slow = socket.create_connection(("127.0.0.1", service.port), services.PATIENCE)
         slow.sendall(request[:1000])
         threads = [threading.Thread(target=load) for _ in range(N_CLIENTS)]

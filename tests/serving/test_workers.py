@@ -1,4 +1,4 @@
-"""Several processes that serve the same models: one service to its clients."""
+"""Several processes that serve the same models as one service."""
 
 import http.client
 import json
@@ -92,7 +92,7 @@ def test_a_worker_that_dies_is_replaced(service):
     assert len(before) == 3
     os.kill(before[1], signal.SIGKILL)
     wait_until(lambda: len(set(workers_of(service)) - set(before)) == 1)
-    wait_until(lambda: "worker 1 has ended (-9), and is replaced" in service.logged())
+    wait_until(lambda: "worker 1 exited (-9) and is replaced" in service.logged())
     assert {status_of_prediction(service) for _ in range(20)} == {200}
     service.process.terminate()
     assert service.process.wait(services.PATIENCE) == 0
@@ -128,7 +128,7 @@ def test_every_route_is_counted_under_its_name(loaded):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_workers_share_the_model(tmp_path):
-    """Ten processes take far less than ten models."""
+    """Ten processes take far less memory than ten models."""
     n_classes, n_bits = 400_000, 512
     rng = np.random.default_rng(0)
     weights = rng.integers(0, 256, (n_classes, n_bits // 8), dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""What `NgramFeatures.rows` computes, in Python, and texts as they should not be."""
+"""Python reference of `NgramFeatures.rows`, and malformed texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHOLE = ["a", "Z", "word", "é", "Ωμέγα", "ДА", "日本", "😀", " ", "\
 
 
 def malformed(rng):
-    """Bytes or text with something wrong in it."""
+    """Malformed bytes or text."""
     kind = rng.random()
     if kind < 0.1:
         return "".join(chr(rng.choice([0, 65, 0xD800, 0xDFFF, 0x10FFFF])) for _ in range(9))

@@ -1,4 +1,4 @@
-"""Sentence embeddings by name, with a model made here and with one that misbehaves."""
+"""Sentence embeddings by name, with a small model and with a faulty one."""
 
 import sys
 import types
@@ -41,7 +41,7 @@ def fake(monkeypatch, encode):
     return SentenceEmbeddings("sentence-transformers", "all-MiniLM-L6-v2")
 
 
-def test_sentence_transformers_serve_by_name(monkeypatch):
+def test_sentence_transformers_by_name(monkeypatch):
     embeddings = fake(monkeypatch, lambda texts: np.array([[len(t), 1.0] for t in texts]))
     assert embeddings.rows(["ab", "abc"]).tolist() == [[2, 1], [3, 1]]
     with pytest.raises(TypeError, match="found int in text 1"):
@@ -55,9 +55,9 @@ def test_sentence_transformers_serve_by_name(monkeypatch):
 @pytest.mark.parametrize(
     ("encode", "message"),
     [
-        (lambda texts: np.zeros((1, 2)), "must give 2 finite rows, found .* \\(1, 2\\)"),
-        (lambda texts: np.zeros(2), "must give 2 finite rows"),
-        (lambda texts: np.full((2, 2), np.nan), "must give 2 finite rows"),
+        (lambda texts: np.zeros((1, 2)), "must return 2 finite rows, found .* \\(1, 2\\)"),
+        (lambda texts: np.zeros(2), "must return 2 finite rows"),
+        (lambda texts: np.full((2, 2), np.nan), "must return 2 finite rows"),
         (lambda texts: 1 / 0, "cannot embed texts: division by zero"),
     ],
 )
@@ -76,7 +76,7 @@ def test_a_missing_library_says_what_to_install(monkeypatch):
     ("make", "message"),
     [
         (lambda: embeddings_named("word2vec:a"), "expected model2vec:MODEL or sentence-"),
-        (lambda: embeddings_named("model2vec:"), "is not known"),
+        (lambda: embeddings_named("model2vec:"), "unknown extractor"),
         (lambda: SentenceEmbeddings("other", "a"), "library must be one of"),
         (lambda: SentenceEmbeddings("model2vec", "https://host/a/b"), "folder or name"),
         (lambda: SentenceEmbeddings("model2vec", 3), "folder or name"),

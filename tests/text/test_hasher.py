@@ -1,4 +1,4 @@
-"""NgramHasher as a transformer of scikit-learn."""
+"""NgramHasher as a scikit-learn transformer."""
 
 import numpy as np
 import pytest
@@ -43,7 +43,7 @@ def test_rows_have_length_one_and_rare_columns_weigh_more():
 
 
 @pytest.mark.parametrize("power", [0, 0.5, 1, 2.0])
-def test_inverse_document_frequencies_have_their_power(power):
+def test_idf_power(power):
     hasher = of_words(idf_power=power).fit(TEXTS)
     counts = hasher.document_frequencies_[hasher.features_.columns]
     np.testing.assert_allclose(
@@ -57,7 +57,7 @@ def test_document_frequencies_count_texts_not_n_grams():
     assert sorted(hasher.document_frequencies_[hasher.document_frequencies_ > 0]) == [1, 1, 2]
 
 
-def test_columns_of_few_documents_are_left_out():
+def test_rare_columns_are_ignored():
     hasher = of_words(min_df=2).fit(TEXTS)
     assert hasher.transform(["flight weather", "unheard of"]).getnnz(axis=1).tolist() == [1, 0]
     assert len(hasher.features_.columns) == 5  # book, a, for, two, weather
@@ -74,7 +74,7 @@ def test_batches_equal_one_fit_which_starts_anew(first, second):
 
 
 @pytest.mark.parametrize("as_kind", [tuple, np.array, iter, as_bytes])
-def test_any_iterable_of_texts_serves(as_kind):
+def test_any_iterable_of_texts_is_accepted(as_kind):
     hasher = small().fit(TEXTS)
     np.testing.assert_array_equal(dense(hasher, as_kind(TEXTS)), dense(hasher, TEXTS))
 
@@ -103,7 +103,7 @@ def test_a_table_is_not_a_list_of_texts():
                 method(X)
 
 
-def test_it_serves_in_a_pipeline_and_is_cloned_without_its_state():
+def test_pipelines_and_clones():
     labels = ["table", "weather", "flight", "weather", "none"]
     hasher = NgramHasher(min_df=1)
     pipeline = make_pipeline(hasher, RidgeClassifier()).fit(TEXTS, labels)
@@ -139,6 +139,6 @@ def test_a_refused_batch_changes_nothing():
     hasher = small().fit(TEXTS)
     with pytest.raises(TypeError, match="found int in text 1"):
         hasher.partial_fit(["fine", 7])
-    with pytest.raises(ValueError, match="n_columns must stay 256"):
+    with pytest.raises(ValueError, match="n_columns must remain 256"):
         hasher.set_params(n_columns=512).partial_fit(["fine"])
     assert hasher.n_documents_ == len(TEXTS)

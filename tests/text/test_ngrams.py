@@ -1,4 +1,4 @@
-"""The kernel from UTF-8 to sparse rows, beside its twin in Python."""
+"""The kernel from UTF-8 to sparse rows, compared with its Python reference."""
 
 import random
 
@@ -13,7 +13,7 @@ from bitclass._native.ngrams import NgramFeatures, ngrams
 
 LENGTHS = st.none() | st.tuples(st.integers(1, 4), st.integers(4, 6)).map(tuple)
 WORD_LENGTHS = st.none() | st.tuples(st.integers(1, 2), st.integers(2, 4)).map(tuple)
-# Few characters, so that n-grams repeat and meet in columns.
+# Few characters, so that n-grams repeat and collide in columns.
 TEXTS = st.text() | st.text("aAbB é.Σ'\n", max_size=60)
 
 
@@ -28,7 +28,7 @@ def expected_row(features, text):
 
 
 def assert_rows(features, texts):
-    """The rows of texts are those of the twin."""
+    """Assert that the rows of texts equal those of the reference."""
     indptr, indices, values = features.rows(texts)
     for i, text in enumerate(texts):
         row = slice(indptr[i], indptr[i + 1])
@@ -37,7 +37,7 @@ def assert_rows(features, texts):
 
 
 @given(TEXTS, LENGTHS, WORD_LENGTHS.filter(bool), st.sampled_from([256, 4096, 2**18]))
-def test_the_kernel_gives_what_its_twin_gives(text, chars, words, n_columns):
+def test_the_kernel_agrees_with_its_reference(text, chars, words, n_columns):
     features = NgramFeatures(n_columns, chars, words)
     assert row_of(features, text) == expected_row(features, text)
 
@@ -61,7 +61,7 @@ def test_every_code_point_is_separated_and_lower_cased_as_in_python():
 
 
 @given(st.lists(TEXTS, max_size=5), st.randoms())
-def test_weights_leave_columns_out(texts, rng):
+def test_columns_without_weights_are_dropped(texts, rng):
     columns = np.flatnonzero(np.random.default_rng(rng.getrandbits(32)).random(1024) < 0.7)
     idf = np.linspace(0.5, 3.0, len(columns), dtype=np.float32)
     features = NgramFeatures(1024, (1, 3), (1, 2), columns.astype(np.uint32), idf)
@@ -91,7 +91,7 @@ def test_n_grams_are_those_of_the_definition():
     assert [n.text for n in ngrams("a", 256, (4, 5), None)] == [" a "]
 
 
-def test_columns_and_signs_stay_what_they_are():
+def test_columns_and_signs_are_stable():
     # Model files rely on them.
     found = {n.text: n.column * n.sign for n in ngrams("Straße 7", 2**18, (4, 4), (2, 2))}
     assert found == {
@@ -117,7 +117,7 @@ def test_columns_are_used_evenly():
 
 
 def test_a_long_text_gives_the_same_as_a_short_one_of_its_counts():
-    # Some 160,000 n-grams, more than the kernel holds: it adds them up by column instead.
+    # About 160,000 n-grams, more than the kernel buffers: it sums them by column instead.
     rng = random.Random(0)
     text = " ".join("".join(rng.choices("abcdef", k=rng.randint(1, 9))) for _ in range(9000))
     features = NgramFeatures(2**16, (2, 5), (1, 2))

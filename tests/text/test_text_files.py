@@ -1,4 +1,4 @@
-"""Models of texts in files: the same after loading, and nothing that was altered is trusted."""
+"""Files of text models: the same after loading, and safe if altered."""
 
 import subprocess
 import sys
@@ -45,7 +45,7 @@ def test_a_loaded_model_predicts_texts_as_before(tmp_path, n_columns, projection
     assert again.explain(texts[0])[0][0].strip() in texts[0]
 
 
-def test_the_file_holds_the_columns_that_were_seen(problem, tmp_path):
+def test_the_file_contains_only_the_columns_seen(problem, tmp_path):
     _, model, path = problem
     tensors = read_header(path).tensors
     assert tensors["text_columns"].shape == tensors["text_idf"].shape == (len(model.text.columns),)
@@ -80,14 +80,14 @@ def test_a_file_without_one_of_its_tensors_is_refused(problem, tmp_path, name):
         ("text_ngrams", lambda v: [0, 4, 1, 2], "char_ngrams must be"),
         ("text_ngrams", lambda v: [1, 4, 1, 200], "word_ngrams must be"),
         ("text_ngrams", lambda v: [0, 0, 0, 0], "must not both be None"),
-        ("text_columns", lambda v: v[::-1], "columns must ascend"),
+        ("text_columns", lambda v: v[::-1], "columns must be ascending"),
         ("text_columns", lambda v: np.where(v == v[-1], 256, v), "below 256"),
-        ("text_idf", lambda v: -v, "idf must hold positive numbers"),
-        ("text_idf", lambda v: v * np.nan, "idf must hold positive numbers"),
-        ("text_idf", lambda v: np.full_like(v, 1e30), "idf must hold positive numbers"),
+        ("text_idf", lambda v: -v, "idf must contain positive numbers"),
+        ("text_idf", lambda v: v * np.nan, "idf must contain positive numbers"),
+        ("text_idf", lambda v: np.full_like(v, 1e30), "idf must contain positive numbers"),
     ],
 )
-def test_values_that_make_no_sense_are_refused(problem, tmp_path, name, change, message):
+def test_invalid_values_are_refused(problem, tmp_path, name, change, message):
     path = tmp_path / "altered.safetensors"
     _, model, original = problem
     values = {"text_ngrams": None, "text_columns": model.text.columns, "text_idf": model.text.idf}

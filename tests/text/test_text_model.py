@@ -1,4 +1,4 @@
-"""Models that take texts: what they predict, and why."""
+"""Text models: predictions and explanations."""
 
 import pickle
 import random
@@ -73,11 +73,11 @@ def test_no_texts_give_no_labels_and_rows_of_numbers_are_still_taken(problem):
         (["fine", 3], TypeError, "expected str or bytes, found int in text 1"),
         (["fine", None], TypeError, "found NoneType in text 1"),
         ([["nested"]], ValueError, "X must"),
-        ([1.0, 2.0], ValueError, "X must be a list of texts, or their rows .* found .2,."),
-        ([[1.0, 2.0]], ValueError, "X must be a list of texts, or their rows .* found .1, 2."),
+        ([1.0, 2.0], ValueError, "X must be a list of texts, or rows of .* found .2,."),
+        ([[1.0, 2.0]], ValueError, "X must be a list of texts, or rows of .* found .1, 2."),
     ],
 )
-def test_what_is_no_text_is_refused(problem, X, error, message):
+def test_non_texts_are_refused(problem, X, error, message):
     with pytest.raises(error, match=message):
         problem[-1].predict(X)
 
@@ -86,7 +86,7 @@ def test_a_model_of_features_refuses_texts_and_other_columns(problem):
     hasher, classifier = problem[2:4]
     model = classifier.packed()
     for X in (["book a table"], np.array(["book a table"], dtype=object), "book a table"):
-        with pytest.raises(ValueError, match="rows of 1024 numbers, found texts: the model was"):
+        with pytest.raises(ValueError, match="rows of 1024 numbers, found texts; the model was"):
             model.predict(X)
     with pytest.raises(ValueError, match=r"X must have shape \(n, 1024\), found \(0,\)"):
         model.predict([])
@@ -110,15 +110,15 @@ def test_a_text_without_a_known_n_gram_has_equal_probabilities(n_columns):
         np.testing.assert_allclose(np.exp(model.predict_log_proba(rows)), shares)
         labels, _, best = model.top_classes(rows, 2, probabilities=True)
         np.testing.assert_allclose(best[:3], 1 / 4, rtol=1e-6)
-        # The order of the classes is that of the scores all the same.
+        # Classes are still ordered by score.
         np.testing.assert_array_equal(model.classes[shares.argmax(axis=1)], model.predict(rows))
         np.testing.assert_array_equal(labels[:, 0], model.predict(rows))
-    # Without texts narrow rows of zeros are rows like any other.
+    # Without texts, narrow rows of zeros are ordinary rows.
     plain = classifier.predict_proba(X)[:2]
     assert np.ptp(plain) < 1e-6 if n_columns > 1024 else np.ptp(plain) > 1e-3
 
 
-def test_the_telling_word_speaks_for_its_class(problem):
+def test_the_decisive_word_contributes_most(problem):
     model = problem[-1]
     told = dict(model.explain("will it rain in oslo", n_ngrams=1000))
     assert sum(map(abs, told.values())) == pytest.approx(1)
@@ -128,7 +128,7 @@ def test_the_telling_word_speaks_for_its_class(problem):
     assert list(told.values()) == sorted(told.values(), reverse=True)
 
 
-def test_shares_add_up_to_what_the_class_scores(problem):
+def test_contributions_add_up_to_the_score(problem):
     *_, hasher, classifier, model = problem
     text = "Play play play, two songs!"
     x = hasher.transform([text]).toarray()[0]
@@ -136,7 +136,7 @@ def test_shares_add_up_to_what_the_class_scores(problem):
         w = unpack(model.weights, model.n_bits)[c].astype(np.float64)
         score = float(x @ classifier.projection_.astype(np.float64) @ w)
         told = model.explain(text, label, n_ngrams=10_000)
-        # Shares are fractions of a total that is not told: only signs and proportions can be seen.
+        # Contributions are relative to an unknown total: only signs and proportions can be checked.
         assert np.sign(sum(share for _, share in told)) == np.sign(score)
 
 
@@ -154,8 +154,8 @@ def test_the_default_label_is_the_predicted_one(problem):
         (("text", "unheard of"), ValueError, "label must be one of the classes, found 'unheard"),
         (("text", None, 0), ValueError, "n_ngrams must be a positive integer, found 0"),
         (("text", None, 2.5), ValueError, "n_ngrams must be"),
-        ((["fly me to rome"],), TypeError, "text must be one text, str or bytes, found"),
-        ((None,), TypeError, "text must be one text, str or bytes, found"),
+        ((["fly me to rome"],), TypeError, "text must be str or bytes, found"),
+        ((None,), TypeError, "text must be str or bytes, found"),
     ],
 )
 def test_explain_checks_its_arguments(problem, arguments, error, message):
@@ -165,7 +165,7 @@ def test_explain_checks_its_arguments(problem, arguments, error, message):
 
 @pytest.fixture(scope="module", params=["int8", "float32"])
 def wide(request):
-    """Wide models go from bytes to the class in one pass."""
+    """Wide models convert bytes to classes in one pass."""
     texts, labels, hasher, classifier = fitted(2**18, precision=request.param)
     assert classifier.packed().hash_function.columns is not None
     return texts, labels, hasher, classifier.packed().with_text(hasher.features_)
@@ -189,7 +189,7 @@ def test_one_pass_gives_what_the_rows_give_and_refuses_what_is_no_text(wide, res
         model.predict("fine")
 
 
-def test_columns_that_are_not_kept_speak_for_nobody(wide):
+def test_dropped_columns_contribute_nothing(wide):
     texts, _, _, model = wide
     unseen = np.setdiff1d(np.arange(2**18), model.hash_function.columns)[:5]
     assert not model.hash_function.rows_of(unseen).any()

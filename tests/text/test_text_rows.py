@@ -1,4 +1,4 @@
-"""Texts of files as rows: every format, in batches, whatever is in them."""
+"""Rows of texts in files: every format, in batches, with arbitrary contents."""
 
 import gzip
 import json
@@ -65,18 +65,18 @@ def test_missing_texts_are_refused_and_empty_ones_are_texts(tmp_path, missing):
     first.write_text('{"text": "a", "y": 1}\n{"text": "", "y": 2}\n')
     second.write_text(f'{{"text": "b", "y": 1}}\n{{"text": "c", "y": 1}}\n{{{missing}}}\n')
     assert next(open_texts(first, "text", labels="y").batches()).texts == ["a", ""]
-    message = r"b\.jsonl: column 'text' must hold texts, found no text in row 2, counted from 0"
+    message = r"b\.jsonl: column 'text' must contain texts, found no text in row 2, counted from 0"
     with pytest.raises(DataFileError, match=message):
         list(open_texts([first, second], "text", labels="y").batches())
-    with pytest.raises(DataFileError, match="column 'y' must hold texts, found 1 in row 0"):
+    with pytest.raises(DataFileError, match="column 'y' must contain texts, found 1 in row 0"):
         list(open_texts(first, "y", labels=False).batches())
     table = tmp_path / "texts.csv"
     table.write_text("text,y\na,1\n,2\n")
     assert next(open_texts(table, "text", labels="y").batches()).texts == ["a", ""]
 
 
-def test_columns_and_files_that_will_not_do_are_named(tmp_path):
-    with pytest.raises(DataFileError, match="'text' cannot be text and label at once"):
+def test_unusable_columns_and_files_are_named(tmp_path):
+    with pytest.raises(DataFileError, match="'text' cannot be both text and label"):
         open_texts(written(tmp_path, "csv"), "text", labels="text")
     with pytest.raises(DataFileError, match="sentence"):
         open_texts(written(tmp_path, "csv"), "sentence")
@@ -86,7 +86,7 @@ def test_columns_and_files_that_will_not_do_are_named(tmp_path):
         list(open_texts(path, "text", labels="label").batches())
 
 
-def test_lines_may_hold_any_bytes(tmp_path, monkeypatch):
+def test_lines_may_contain_any_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr(rows_module, "_LINE_BYTES_PER_BATCH", 10)
     path = tmp_path / "lines.txt"
     lines = [b"first", b"", b"caf\xe9 \x00 \xff", b"x" * 100, b"last"]

@@ -1,6 +1,6 @@
-"""The compiled kernels, each behind a function or class of Python.
+"""Python functions and classes that wrap the compiled kernels.
 
-tests/native/reference.py says in NumPy what each returns.
+tests/native/reference.py has NumPy equivalents.
 """
 
 from bitclass._native.config import get_config, show_config, use_level_of_environment

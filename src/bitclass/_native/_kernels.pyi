@@ -29,7 +29,7 @@ class HammingIndex:
     def top_k(self, codes: Codes, k: int, n_threads: int, /) -> tuple[Longs, Ints]: ...
     def scores(self, codes: Codes, n_bits: int, n_threads: int, /) -> Ints: ...
 
-# These return, last, the first row that is not finite, or the number of rows.
+# The last result is the index of the first non-finite row, or the number of rows.
 class Int8Projection:
     def __init__(
         self,

@@ -16,12 +16,12 @@ ENVIRONMENT_VARIABLE = "BITCLASS_SIMD"
 
 
 def use_level_of_environment() -> None:
-    """Use the SIMD level that ``BITCLASS_SIMD`` names, where it is set.
+    """Use the SIMD level named by ``BITCLASS_SIMD``, if it is set.
 
     Raises
     ------
     ValueError
-        Where the name is unknown, or this machine cannot run that level.
+        If the name is unknown, or this machine does not support that level.
     """
     name = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
     if name:
@@ -38,8 +38,8 @@ def get_config() -> dict[str, Any]:
     -------
     dict
         simd : str, the SIMD level in use
-        simd_available : list of str, the levels this machine can run, slowest first
-        threads : int, how many threads a call uses unless it says otherwise
+        simd_available : list of str, the levels that this machine supports, slowest first
+        threads : int, default number of threads
         compiler : str, version of the compiler that built the kernels
         numpy : str, version of NumPy
 

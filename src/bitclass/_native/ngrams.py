@@ -1,4 +1,4 @@
-"""Texts to sparse rows of hashed character and word n-grams."""
+"""Conversion of texts to sparse rows of hashed character and word n-grams."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = [
     "ngrams",
 ]
 
-#: Shortest and longest n-grams of a kind, or None for none.
+#: Shortest and longest length of the n-grams of a kind, or None to disable it.
 Lengths = tuple[int, int] | None
 
 _MIN_COLUMNS, _MAX_COLUMNS = 1 << 8, 1 << 20
-# Far above the logarithm of any number of documents, and far below what float32 cannot square.
+# Far above the logarithm of any number of documents; its square is far from overflow in float32.
 _MAX_IDF = 1e6
 
-#: The kernel hands out this many texts at a time: fewer keep one thread busy.
+#: Texts that a kernel thread takes at a time.
 TEXTS_PER_CHUNK = _kernels.TEXTS_PER_CHUNK
 
 _MASK = (1 << 64) - 1
@@ -47,7 +47,7 @@ class Ngram(NamedTuple):
     Attributes
     ----------
     text : str
-        In lower case; character n-grams have a space where their word begins or ends.
+        In lower case; character n-grams have a space at word boundaries.
     kind : {"chars", "words"}
     column : int
     sign : {-1, 1}
@@ -63,18 +63,18 @@ class NgramFeatures:
     """Hashed n-grams of texts, weighted by inverse document frequencies.
 
     Each n-gram of a text adds its sign to the sum of its column. The value of a column is
-    ``sign(sum) * (1 + log(abs(sum))) * idf``, and rows are scaled to length 1.
+    ``sign(sum) * (1 + log(abs(sum))) * idf``, and rows are scaled to unit length.
 
     Parameters
     ----------
     n_columns : int
         A power of two from 256 to 2**20.
     char_ngrams, word_ngrams : (int, int) or None
-        Shortest and longest n-grams, within words and of words.
+        Shortest and longest n-grams of characters within words, and of words.
     columns : (k,) uint32, ascending, optional
-        The columns that are kept; all, with an idf of 1, by default.
+        The columns to keep; by default all, with an idf of 1.
     idf : (k,) float32, positive, optional
-        Their inverse document frequencies.
+        Inverse document frequencies of the columns.
 
     Examples
     --------
@@ -121,14 +121,14 @@ class NgramFeatures:
 
     @cached_property
     def space_column(self) -> int:
-        """Column of the n-gram of a lone space, which every word has; -1 where there is none."""
+        """Column of the single space, an n-gram of every word; -1 if such n-grams are disabled."""
         if self.char_ngrams is None or self.char_ngrams[0] > 1:
             return -1
         return next(ngrams("a", self.n_columns, (1, 1), None)).column
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the columns and their inverse document frequencies."""
+        """Size in bytes of the columns and their inverse document frequencies."""
         return (
             0 if self.columns is None or self.idf is None else self.columns.nbytes + self.idf.nbytes
         )
@@ -141,7 +141,7 @@ class NgramFeatures:
         Parameters
         ----------
         texts : sequence of n str or bytes
-            Bytes are read as UTF-8; those that are not separate words, as do lone surrogates.
+            Bytes are decoded as UTF-8; invalid bytes and lone surrogates separate words.
 
         Returns
         -------
@@ -159,35 +159,35 @@ class NgramFeatures:
         return self.kernel.rows(texts, threads_for(len(texts), TEXTS_PER_CHUNK))
 
     def ngrams(self, text: str | bytes) -> list[Ngram]:
-        """All n-grams of a text in their order, repeated ones included."""
+        """All n-grams of a text, including repeated ones."""
         return list(ngrams(text, self.n_columns, self.char_ngrams, self.word_ngrams))
 
     def shares(self, text: str | bytes, by_column: Mapping[int, float]) -> dict[str, float]:
-        """Numbers of columns, shared out among the n-grams of a text that are in them.
+        """Distribute one number per column among the n-grams of a text that are hashed to it.
 
         Parameters
         ----------
         text : str or bytes
         by_column : mapping of int to float
-            A number for each column that is not 0.
+            A number for each nonzero column of the text.
 
         Returns
         -------
         dict of str to float
-            By n-gram; of n-grams of both kinds with the same characters the sum.
+            Shares by n-gram, summed over both kinds of n-grams with the same characters.
         """
-        found = [ngram for ngram in self.ngrams(text) if ngram.column in by_column]
+        present = [ngram for ngram in self.ngrams(text) if ngram.column in by_column]
         sums: Counter[int] = Counter()
-        for ngram in found:
+        for ngram in present:
             sums[ngram.column] += ngram.sign
         shares: dict[str, float] = {}
-        for ngram in found:
+        for ngram in present:
             part = by_column[ngram.column] * ngram.sign / sums[ngram.column]
             shares[ngram.text] = shares.get(ngram.text, 0.0) + part
         return shares
 
     def _weights(self) -> NDArray[np.float32] | None:
-        """Inverse document frequencies of all columns, 0 for those that are left out."""
+        """Inverse document frequencies of all columns, 0 for those that are not kept."""
         if self.columns is None or self.idf is None:
             return None
         columns, idf = self.columns, self.idf
@@ -196,9 +196,9 @@ class NgramFeatures:
         if idf.shape != columns.shape:
             raise ValueError(f"idf must have shape {columns.shape}, found {idf.shape}")
         if len(columns) and (columns[-1] >= self.n_columns or (columns[1:] <= columns[:-1]).any()):
-            raise ValueError(f"columns must ascend and be below {self.n_columns}")
+            raise ValueError(f"columns must be ascending and below {self.n_columns}")
         if not ((idf > 0) & (idf <= _MAX_IDF)).all():
-            raise ValueError(f"idf must hold positive numbers up to {_MAX_IDF:g}")
+            raise ValueError(f"idf must contain positive numbers up to {_MAX_IDF:g}")
         weights = np.zeros(self.n_columns, dtype=np.float32)
         weights[columns] = idf
         return weights
@@ -216,7 +216,7 @@ class NgramFeatures:
 
 
 class HashedTexts:
-    """Rows of texts, hashed when they are needed, with the attributes of a CSR matrix.
+    """Lazily hashed rows of texts, with the attributes of a CSR matrix.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ class HashedTexts:
 
     @property
     def indptr(self) -> NDArray[np.int32]:
-        """Where each row starts, (n + 1,)."""
+        """Offset of the first entry of each row, (n + 1,)."""
         return self._arrays[0]
 
     @property
@@ -264,12 +264,12 @@ class HashedTexts:
         return self._arrays[2]
 
     def toarray(self) -> NDArray[np.float32]:
-        """The same rows, dense."""
+        """The rows as a dense array."""
         return SparseRows.of(self).toarray()
 
 
 def as_texts(X: Any) -> list[str | bytes]:
-    """Texts as a list, from any iterable of them.
+    """Convert any iterable of texts to a list.
 
     Parameters
     ----------
@@ -279,7 +279,7 @@ def as_texts(X: Any) -> list[str | bytes]:
         raise ValueError("X must be a list of texts, found a single text: put it into a list")
     shape = getattr(X, "shape", None)
     if isinstance(X, Mapping) or (shape is not None and len(shape) != 1):
-        # Iterating over a data frame would give the names of its columns.
+        # Iterating over a data frame would yield its column names.
         found = type(X).__name__ if shape is None else f"{type(X).__name__} of shape {shape}"
         raise ValueError(f"X must be a list or column of texts, such as X['text'], found {found}")
     try:
@@ -289,13 +289,13 @@ def as_texts(X: Any) -> list[str | bytes]:
 
 
 def as_lengths(name: str, lengths: Any, longest: int) -> Lengths:
-    """Shortest and longest n-grams as a pair of int, or None.
+    """Check the shortest and longest length of n-grams, a pair of int, or None.
 
     Parameters
     ----------
-    name : str, of the argument, for the message
+    name : str, name of the argument, for the message
     lengths : pair of int, or None
-    longest : int, the longest that there may be
+    longest : int, maximum length
     """
     if lengths is None:
         return None
@@ -312,14 +312,14 @@ def as_lengths(name: str, lengths: Any, longest: int) -> Lengths:
 
 
 # -------------------------------------------------------------------------------------------------
-# The same as native/ngrams.cpp, for explanations
+# Python version of native/ngrams.cpp, for explanations
 # -------------------------------------------------------------------------------------------------
 
 
 def ngrams(
     text: str | bytes, n_columns: int, char_ngrams: Lengths, word_ngrams: Lengths
 ) -> Iterator[Ngram]:
-    """N-grams of a text with the columns they are hashed into.
+    """N-grams of a text and the columns they are hashed to.
 
     Parameters
     ----------
@@ -337,19 +337,19 @@ def ngrams(
     [' no ', ' way', 'way ', 'no', 'way', 'no way']
     """
     words = _words(text)
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     if char_ngrams is not None:
         shortest, longest = char_ngrams
         for word in words:
             padded = f" {word} "
             if len(padded) < shortest:
-                found.append((padded, "chars"))
+                pairs.append((padded, "chars"))
             for n in range(shortest, min(longest, len(padded)) + 1):
-                found += [(padded[i : i + n], "chars") for i in range(len(padded) - n + 1)]
+                pairs += [(padded[i : i + n], "chars") for i in range(len(padded) - n + 1)]
     if word_ngrams is not None:
         for n in range(word_ngrams[0], word_ngrams[1] + 1):
-            found += [(" ".join(words[i : i + n]), "words") for i in range(len(words) - n + 1)]
-    for characters, kind in found:
+            pairs += [(" ".join(words[i : i + n]), "words") for i in range(len(words) - n + 1)]
+    for characters, kind in pairs:
         hashed = _hash(characters, _SEEDS[kind])
         column = hashed >> (64 - (n_columns.bit_length() - 1))
         yield Ngram(characters, kind, column, 1 if hashed & 1 else -1)
@@ -379,7 +379,7 @@ def _lower(character: str) -> str:
     return lower if len(lower) == 1 else character
 
 
-# Code points that separate words, beside those of ASCII that are neither letters nor digits.
+# Code points that separate words, besides ASCII characters other than letters and digits.
 _SEPARATORS = (
     (0x80, 0xBF),
     (0xD7, 0xD7),

@@ -1,4 +1,4 @@
-"""What predicting needs of the kernels: P in eight-bit integers, search among class weights."""
+"""Prediction kernels: quantisation of P to eight-bit integers, search among class weights."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ __all__ = [
     "threads_for",
 ]
 
-#: What codes are computed in.
+#: Arithmetic in which codes are computed.
 Precision = Literal["float32", "int8"]
 
-#: The largest magnitude of a quantised number, of an entry and of an activation in steps of 1/127.
-#: -128 is left out, which keeps sums of two products within 16 bits.
+#: The largest magnitude of a quantised entry, and of an activation in steps of 1/127. -128 is
+#: excluded, which keeps sums of two products within 16 bits.
 QUANTISED_MAX = np.float32(127)
-#: A row whose largest entry is smaller is taken for a row of zeros.
+#: A row whose largest entry is smaller is treated as a row of zeros.
 MIN_ENTRY = np.float32(1e-30)
 
-# Clusters per square root of the number of classes: the scan of the centres then costs less than
-# that of the classes in the clusters visited.
+# Clusters per square root of the number of classes: scanning the centres then costs less than
+# scanning the classes of the visited clusters.
 _CLUSTERS_PER_ROOT = 4
 _ROUNDS = 6
-# Classes per cluster that centres are learned from.
+# Classes per cluster in the sample on which k-means is run.
 _CLASSES_PER_CENTRE = 32
 
 
 def threads_for(n_items: int, items_per_chunk: int) -> int:
-    """Threads for `n_items` items, which a kernel hands out `items_per_chunk` at a time.
+    """Number of threads for `n_items` items, in chunks of `items_per_chunk`.
 
-    A single chunk needs one thread, and asking the system for the number of CPUs would take longer
-    than a search of one row.
+    A single chunk needs one thread, and querying the number of CPUs would take longer than
+    searching for one row.
     """
     return 1 if n_items <= items_per_chunk else effective_threads()
 
@@ -54,10 +54,10 @@ class QuantisedProjection(NamedTuple):
 
     Attributes
     ----------
-    weights : (d, r) int8, columns of the projection, each scaled by its own largest magnitude
-    thresholds : (r,) float64, the intercept in the units of each column
-    centre, inverse_scale : (d,) float32 or None, how rows are standardised before quantisation
-    steps : (r,) float64, what 1 stands for in each column
+    weights : (d, r) int8, columns of the projection, each scaled by its largest magnitude
+    thresholds : (r,) float64, the intercept in units of each column
+    centre, inverse_scale : (d,) float32 or None, standardisation of rows before quantisation
+    steps : (r,) float64, the scale of each column: the value of one unit
     """
 
     weights: NDArray[np.int8]
@@ -75,15 +75,15 @@ def quantise(
 ) -> QuantisedProjection:
     """Quantise a hash function of rows x to eight-bit integers for rows (x - centre) / scale.
 
-    Standardising has no part in the function itself; it makes the entries of a row alike in size,
-    so that one scale per row serves all of them.
+    Standardisation does not change the function; it makes the entries of a row similar in
+    magnitude, so that one quantisation step per row suits all of them.
 
     Parameters
     ----------
     projection : (d, r) float32
     intercept : (r,) float64
     centre, scale : (d,) float32 or None
-        None stands for 0 and 1.
+        None means 0 and 1.
     """
     folded = projection.astype(np.float64)
     inverse_scale = None
@@ -100,7 +100,7 @@ def quantise(
 
 
 class HammingIndex:
-    """Packed class weights, prepared for search.
+    """Search index over packed class weights.
 
     Results are the same for every number of threads.
 
@@ -129,7 +129,7 @@ class HammingIndex:
         self.kernel = _kernels.HammingIndex(self.weights)
 
     def nearest(self, codes: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Find the class at the smallest distance of each code, the lowest index among equals.
+        """Find the nearest class of each code; ties go to the lowest index.
 
         Parameters
         ----------
@@ -167,7 +167,7 @@ class HammingIndex:
         ----------
         codes : (n, bytes) uint8
         n_bits : int
-            Number of bits r of a code, of which the last byte may hold fewer than 8.
+            Number of bits r per code, not necessarily a multiple of 8.
 
         Returns
         -------
@@ -181,9 +181,9 @@ class HammingIndex:
 
 
 def cluster_codes(weights: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Group classes of similar weights: k-means with Hamming distances and majority bits.
+    """Cluster classes with similar weights: k-means with Hamming distances and majority bits.
 
-    It computes with integers only, so that clusters are the same on every machine.
+    Only integers are used, so that clusters are the same on every machine.
 
     Parameters
     ----------
@@ -193,9 +193,9 @@ def cluster_codes(weights: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArra
     Returns
     -------
     centres : (K, bytes) uint8
-        About four times the square root of C of them, and no more than C.
+        About ``4 sqrt(C)`` centres, at most C.
     clusters : (C,) int64
-        The nearest centre of each class.
+        Index of the nearest centre of each class.
     """
     n_classes = len(weights)
     n_centres = min(n_classes, _CLUSTERS_PER_ROOT * math.isqrt(n_classes))
@@ -203,17 +203,17 @@ def cluster_codes(weights: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArra
     sample = np.ascontiguousarray(weights[order[: _CLASSES_PER_CENTRE * n_centres]])
     centres = sample[:n_centres]
     for _ in range(_ROUNDS):
-        own, _ = HammingIndex(centres).nearest(sample)
-        centres = _majorities(sample, own, centres)
+        clusters, _ = HammingIndex(centres).nearest(sample)
+        centres = _majorities(sample, clusters, centres)
     return centres, HammingIndex(centres).nearest(weights)[0]
 
 
 def _majorities(
-    codes: NDArray[np.uint8], own: NDArray[np.int64], before: NDArray[np.uint8]
+    codes: NDArray[np.uint8], clusters: NDArray[np.int64], before: NDArray[np.uint8]
 ) -> NDArray[np.uint8]:
-    """The bits that at least half of the codes of each cluster have; an empty one keeps its own."""
-    order = np.argsort(own, kind="stable")
-    sizes = np.bincount(own, minlength=len(before))
+    """Majority bits of the codes of each cluster; the centre of an empty cluster is kept."""
+    order = np.argsort(clusters, kind="stable")
+    sizes = np.bincount(clusters, minlength=len(before))
     filled = np.flatnonzero(sizes)
     starts = (np.cumsum(sizes) - sizes)[filled]
     bits = np.unpackbits(codes[order], axis=1)
@@ -224,7 +224,7 @@ def _majorities(
 
 
 class ClusteredIndex(HammingIndex):
-    """Packed class weights in clusters, of which a search visits the nearest few.
+    """Search index over clusters of packed class weights, of which a search visits the nearest few.
 
     Searches are approximate: a class is found only if its cluster is visited.
 
@@ -232,8 +232,8 @@ class ClusteredIndex(HammingIndex):
     ----------
     weights : (C, bytes) uint8
         Packed weights of C >= 1 classes.
-    n_probe : int of at least 1
-        Number of clusters to visit; more than there are stands for all.
+    n_probe : int >= 1
+        Number of clusters to visit; all if there are fewer.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Sparse rows times a projection, and steps of that projection."""
+"""Products of sparse rows and a projection, and gradient steps of that projection."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["SparseRows", "sparse_scores", "sparse_step"]
 
 
 class SparseRows:
-    """Rows of which only the entries are kept, in compressed form (CSR).
+    """Sparse rows in compressed form (CSR).
 
     Parameters
     ----------
-    indptr : (n + 1,) int64, where the entries of each row begin
+    indptr : (n + 1,) int64, offset of the first entry of each row
     indices : (m,) int32, columns
     data : (m,) float32, values
     n_columns : int
@@ -45,8 +45,8 @@ class SparseRows:
 
     @classmethod
     def of(cls, X: Any) -> SparseRows:
-        """Rows (n, d) of a SciPy CSR matrix, or of a dense array."""
-        with np.errstate(over="ignore"):  # infinite values are refused by who uses them
+        """Convert a SciPy CSR matrix or a dense array (n, d)."""
+        with np.errstate(over="ignore"):  # infinite values are rejected by the caller
             if isinstance(X, SparseRows):
                 return X
             if hasattr(X, "indptr"):
@@ -74,7 +74,7 @@ class SparseRows:
 
     @property
     def ndim(self) -> int:
-        """2, as of any matrix."""
+        """Number of dimensions: 2."""
         return 2
 
     def __len__(self) -> int:
@@ -92,23 +92,23 @@ class SparseRows:
     @overload
     def __getitem__(self, rows: int) -> NDArray[np.float32]: ...
     def __getitem__(self, rows: slice | int) -> SparseRows | NDArray[np.float32]:
-        """Adjacent rows, or one dense row."""
+        """Consecutive rows, or one dense row."""
         if isinstance(rows, slice):
             begin, end, step = rows.indices(len(self))
             if step != 1:
-                raise IndexError(f"rows: expected adjacent ones, found a step of {step}")
+                raise IndexError(f"rows: expected a slice with step 1, found step {step}")
             indptr = self.indptr[begin : max(begin, end) + 1]
             part = slice(indptr[0], indptr[-1])
             return SparseRows(
                 indptr - indptr[0], self.indices[part], self.data[part], self.n_columns
             )
-        number = range(len(self))[rows]  # which counts from the end, or raises an IndexError
+        number = range(len(self))[rows]  # resolves negative indices, or raises an IndexError
         row: NDArray[np.float32] = self[number : number + 1].toarray()[0]
         return row
 
 
 def sparse_scores(X: SparseRows, projection: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rows times a projection of all their columns.
+    """Product of sparse rows and a projection.
 
     Parameters
     ----------
@@ -130,20 +130,20 @@ def sparse_step(
     squares: NDArray[np.float32],
     counts: NDArray[np.int32],
 ) -> None:
-    """Move the rows of a projection that belong to the columns of a mini-batch, in place.
+    """Gradient step, in place, of the rows of a projection for the columns of a mini-batch.
 
-    Each moves by `size` times its gradient over the root of the running mean of its mean squares.
-    That mean counts the steps in which the column occurred: a rare column moves as far in one step
-    as a frequent one.
+    Each row moves by `size` times its gradient, divided by the root of the running mean of its mean
+    squares. That mean is updated only in steps in which the column occurs, so that a rare column
+    moves as far in one step as a frequent one.
 
     Parameters
     ----------
     X : SparseRows, (m, d)
-    gradients : (m, r) float32, of the loss by the scores
+    gradients : (m, r) float32, of the loss with respect to the scores
     size : float
     projection : (d, r) float32
     squares : (d,) float32, running means
-    counts : (d,) int32, steps in which each column occurred
+    counts : (d,) int32, number of steps in which each column occurred
     """
     threads = effective_threads()
     _kernels.sparse_step(

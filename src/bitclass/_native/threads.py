@@ -1,19 +1,18 @@
-"""How many threads the compiled kernels and BLAS use.
+"""Number of threads of the compiled kernels and of BLAS.
 
-Kernels, in order of precedence:
+For the kernels it is determined by, in order of precedence:
 
-1. :func:`thread_limit`, a setting of the calling thread for a while, by which the estimator
-   applies its `n_jobs`;
+1. :func:`thread_limit`, a context manager for the calling thread, with which the estimator applies
+   its `n_jobs`;
 2. :func:`set_num_threads`, a setting of the process;
 3. the environment variable ``BITCLASS_NUM_THREADS``;
-4. the number of CPUs this process may use.
+4. the number of CPUs this process may use, which is always an upper limit.
 
-None of them exceeds the last: more threads than CPUs only wait for each other. Results do not
-depend on the number of threads.
+Results do not depend on the number of threads.
 
-BLAS threads wait for work by spinning. Over many products, beside any other busy process, that
-makes training many times slower than a single thread. So training gives BLAS one thread and spreads
-whole blocks of rows over threads of its own; only prediction in float32 leaves the threads to BLAS.
+BLAS threads wait for work by spinning. If other processes are busy, that makes many small products
+much slower than on a single thread. Training therefore limits BLAS to one thread and distributes
+whole blocks of rows over its own threads; only prediction in float32 leaves threading to BLAS.
 """
 
 from __future__ import annotations
@@ -54,12 +53,12 @@ def available_cpus() -> int:
 
 @cache
 def _cgroup_quota() -> int:
-    """CPUs that the cgroups of this process allow, rounded up; `MAX_THREADS` without a quota."""
+    """Number of CPUs allowed by the cgroups of this process; `MAX_THREADS` without a quota."""
     return cgroup_quota(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
 
 
 def cgroup_quota(membership: Path, root: Path) -> int:
-    """CPUs allowed by the cgroups, version 1 or 2, that the file `membership` lists."""
+    """Number of CPUs, rounded up, allowed by the cgroups (v1 or v2) listed in `membership`."""
     quota = MAX_THREADS
     try:
         lines = membership.read_text().splitlines()
@@ -75,8 +74,8 @@ def cgroup_quota(membership: Path, root: Path) -> int:
                 top = root / "cpu"
         else:
             continue
-        # A parent's quota holds for its children. In a container the path may be the host's, of
-        # which only the root can be seen.
+        # The quota of a parent applies to its children. In a container the path may be that of the
+        # host, of which only the root is visible.
         relative = PurePosixPath(path.lstrip("/"))
         for folder in (relative, *relative.parents):
             quota = min(quota, _quota_of(top / folder))
@@ -90,21 +89,21 @@ def _quota_of(folder: Path) -> int:
         else:
             allowed = (folder / "cpu.cfs_quota_us").read_text()
             period = (folder / "cpu.cfs_period_us").read_text()
-        microseconds, of_microseconds = int(allowed), int(period)
+        quota_us, period_us = int(allowed), int(period)
     except (OSError, ValueError):  # no such file, or "max"
         return MAX_THREADS
-    if microseconds <= 0 or of_microseconds <= 0:  # -1: no quota
+    if quota_us <= 0 or period_us <= 0:  # -1: no quota
         return MAX_THREADS
-    return -(-microseconds // of_microseconds)
+    return -(-quota_us // period_us)
 
 
 def set_num_threads(n_threads: int | None) -> int | None:
-    """Set how many threads the compiled kernels of this process use.
+    """Set the number of threads of the compiled kernels in this process.
 
     Parameters
     ----------
     n_threads : int >= 1 or None
-        None returns to ``BITCLASS_NUM_THREADS`` or, without it, all CPUs.
+        None restores the default: ``BITCLASS_NUM_THREADS`` or, if unset, all CPUs.
 
     Returns
     -------
@@ -131,7 +130,7 @@ def set_num_threads(n_threads: int | None) -> int | None:
 
 @contextmanager
 def thread_limit(n_jobs: int | None) -> Iterator[None]:
-    """Limit the kernels that this thread calls to a number of threads, for a while.
+    """Context manager that limits the threads of kernels called by this thread.
 
     Parameters
     ----------
@@ -160,9 +159,9 @@ def effective_threads(n_jobs: int | None = None) -> int:
     Parameters
     ----------
     n_jobs : int, optional
-        A positive number is that many threads; -1 means all CPUs, -2 all but one, and so on; None
-        leaves it to :func:`thread_limit`, :func:`set_num_threads`, the environment and the
-        machine, in this order. Never more than :func:`available_cpus`.
+        Number of threads; -1 means all CPUs, -2 all but one, and so on. None uses
+        :func:`thread_limit`, :func:`set_num_threads`, the environment or all CPUs, in this order
+        of precedence. At most :func:`available_cpus`.
 
     Returns
     -------
@@ -188,12 +187,12 @@ def effective_threads(n_jobs: int | None = None) -> int:
         return cpus if limit is None else min(limit, cpus)
     n_jobs = _thread_count(n_jobs, "n_jobs")
     if n_jobs == 0:
-        raise ValueError("n_jobs: 0 has no meaning; expected a positive or a negative integer")
+        raise ValueError("n_jobs: expected a positive or negative integer or None, found 0")
     return min(n_jobs, cpus) if n_jobs > 0 else max(1, cpus + 1 + n_jobs)
 
 
 def _thread_count(value: Any, name: str) -> int:
-    """`value` as an int, or a ValueError that names it."""
+    """Convert `value` to int, or raise a ValueError with the name of the argument."""
     try:
         if type(value).__name__ in ("bool", "bool_"):
             raise TypeError
@@ -201,7 +200,7 @@ def _thread_count(value: Any, name: str) -> int:
     except TypeError:
         raise ValueError(f"{name}: expected an integer or None, found {value!r}") from None
     if abs(count) > MAX_THREADS:
-        raise ValueError(f"{name}: expected an integer of 32 bits or None, found {value!r}")
+        raise ValueError(f"{name}: expected a 32-bit integer or None, found {value!r}")
     return count
 
 
@@ -215,8 +214,8 @@ def _from_environment() -> int | None:
     return int(text)
 
 
-# The number of BLAS threads belongs to the whole process. Limits may be nested, or overlap in
-# several threads, so all in force are kept here, with what each library had before the first.
+# The number of BLAS threads is global to the process. Limits may be nested, or overlap in several
+# threads, so all active limits are kept here, with the numbers of threads before the first of them.
 _lock = threading.Lock()
 _blas_limits: list[int] = []
 _blas_before: list[int] = []
@@ -225,7 +224,7 @@ _blas_before: list[int] = []
 @cache
 def _libraries() -> list[Any]:
     """The BLAS libraries of this process; finding them takes milliseconds."""
-    import scipy.linalg  # noqa: F401  which loads a library of its own
+    import scipy.linalg  # noqa: F401  loads SciPy's copy of BLAS
     from threadpoolctl import ThreadpoolController
 
     return list(ThreadpoolController().select(user_api="blas").lib_controllers)
@@ -233,7 +232,7 @@ def _libraries() -> list[Any]:
 
 @contextmanager
 def blas_limit(n_threads: int) -> Iterator[None]:
-    """Limit BLAS to `n_threads` threads; it never uses more than before.
+    """Context manager that limits BLAS to `n_threads` threads; it never raises their number.
 
     Parameters
     ----------
@@ -253,32 +252,32 @@ def blas_limit(n_threads: int) -> Iterator[None]:
 
 
 def _apply() -> None:
-    """Give each library the smallest limit in force, or without any what it had before."""
+    """Apply the smallest active limit to each library, or restore the previous number."""
     for library, before in zip(_libraries(), _blas_before, strict=True):
-        wanted = min([before, *_blas_limits])
-        if library.get_num_threads() != wanted:
-            # threadpoolctl 3.8 lets the first thread alone set OpenBLAS, and ignores all others
-            # unless that one is forgotten; here the lock keeps threads apart.
+        n_threads = min([before, *_blas_limits])
+        if library.get_num_threads() != n_threads:
+            # threadpoolctl 3.8 lets only the first thread that called it control OpenBLAS, unless
+            # that is cleared; here the lock makes it safe.
             if hasattr(library, "clear_controlling_thread"):
                 library.clear_controlling_thread(force=True)
-            library.set_num_threads(wanted)
+            library.set_num_threads(n_threads)
 
 
 @contextmanager
 def prediction_threads(n_jobs: int | None, n_blas: int | None = None) -> Iterator[None]:
-    """Limit the kernels to `n_jobs` threads, and BLAS to as many: for large products in float32.
+    """Limit both the kernels and BLAS to `n_jobs` threads: for large products in float32.
 
     Parameters
     ----------
     n_jobs : int or None
         See :func:`effective_threads`.
     n_blas : int >= 1, optional
-        Another limit for BLAS.
+        A different limit for BLAS.
     """
     with thread_limit(n_jobs), blas_limit(n_blas or effective_threads(n_jobs)):
         yield
 
 
 def training_threads(n_jobs: int | None) -> AbstractContextManager[None]:
-    """Limit the kernels and pools of training to `n_jobs` threads, each with one thread of BLAS."""
+    """Limit the kernels and pools of training to `n_jobs` threads, and BLAS to one thread each."""
     return prediction_threads(n_jobs, n_blas=1)

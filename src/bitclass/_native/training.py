@@ -1,10 +1,9 @@
-"""The compiled kernels of training.
+"""The compiled training kernels.
 
-What each returns is defined, to the last bit, by its twin of the same name in
-tests/native/reference.py. Inputs may lie in memory in any order; arrays that are changed in place
-must be C-contiguous. A wrong type raises TypeError, a wrong shape or content ValueError, with
-the name of the argument. After an error about contents, an array that is changed in place has
-undefined contents.
+Results are defined, to the last bit, by the functions of the same name in
+tests/native/reference.py. Inputs may have any memory layout; arrays that are modified in place must
+be C-contiguous. A wrong type raises TypeError, a wrong shape or content ValueError, with the name
+of the argument. After an error about contents, an array that is modified in place is undefined.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ __all__ = [
     "update_codes",
 ]
 
-#: A change of an objective smaller than this fraction of the sums it is the difference of is
-#: rounding, not progress: the present bit is kept.
+#: A difference of two sums that is smaller than this fraction of them is rounding error: the
+#: current bit is kept.
 RELATIVE_TOLERANCE = _kernels.RELATIVE_TOLERANCE
 
 _T = TypeVar("_T")
 
-# Rows of one float32 product: the more, the fewer digits; the fewer, the more often the product,
-# (d, d), has to be added to the total.
+# Rows per float32 product: more would lose digits; with fewer, products (d, d) would have to be
+# added to the total more often.
 _BLOCK_ROWS = 4096
 
 
 def _run(kernel: Callable[..., _T], *arguments: Any, changed: NDArray[Any] | None = None) -> _T:
-    """Call a kernel with contiguous arrays; `changed`, which it changes in place, is not copied."""
+    """Call a kernel with contiguous arrays; `changed`, which it modifies, is never copied."""
     ready = [np.ascontiguousarray(a) if isinstance(a, np.ndarray) else a for a in arguments]
     return kernel(*ready, *(() if changed is None else (changed,)), effective_threads())
 
@@ -63,7 +62,7 @@ def half_margins(
 
     Returns
     -------
-    (n, C) int16, ``Hamming(w_y, b) - Hamming(w_c, b)``; 0 in the column of the own class.
+    (n, C) int16, ``Hamming(w_y, b) - Hamming(w_c, b)``; 0 in column y.
     """
     return _run(_kernels.half_margins, codes, weights, y)
 
@@ -77,10 +76,10 @@ def pair_sums(
     tables: NDArray[np.float64],
     sums: NDArray[np.float64],
 ) -> None:
-    """Add, class pair by class pair, table values at the half margins without one bit.
+    """Add table values at the half margins without one bit to sums over pairs of classes.
 
-    The heavy part of the W-step in one bit: n * C table look-ups. Rows may come in several calls:
-    sums accumulate.
+    This is the expensive part of the W-step in one bit: n * C table lookups. Rows may be split over
+    several calls: sums accumulate.
 
     Parameters
     ----------
@@ -90,10 +89,10 @@ def pair_sums(
     y : (n,) index of each row's class, in ascending order
     row_weights : (n,)
     tables : (K, 2r + 1); column j holds the value at half margin j - r
-    sums : (2, K, C, C), changed in place
-        To entry [0, k, q, c] is added ``row_weight * tables[k]`` for each row of class q whose bit
-        is +1, in row order; rows whose bit is -1 go to [1, k, q, c]. The entries with c = q are
-        left alone: a class has no margin to itself.
+    sums : (2, K, C, C), modified in place
+        ``row_weight * tables[k]`` is added to entry [0, k, q, c] for each row of class q whose bit
+        is +1, and to [1, k, q, c] for rows whose bit is -1, in row order. Entries with c = q are
+        not changed.
     """
     _run(_kernels.pair_sums, codes, weights, bit, y, row_weights, tables, changed=sums)
 
@@ -105,7 +104,7 @@ def flip_bits(
 ) -> tuple[NDArray[np.int8], float]:
     """Bit flipping, the paper's Algorithm 1: flip the bit of steepest descent until none improves.
 
-    Minimises ``f(w) = w' H w / 2 + g . w`` over -1/+1 vectors, from `w` on.
+    Minimises ``f(w) = w' H w / 2 + g . w`` over -1/+1 vectors, starting from `w`.
 
     Parameters
     ----------
@@ -116,12 +115,12 @@ def flip_bits(
     Returns
     -------
     w : (C,) a point that no single flip improves
-    decrease : float, by how much f fell (>= 0)
+    decrease : float, decrease of f (>= 0)
 
     Raises
     ------
     ValueError
-        If the diagonal is not 0, or H is not symmetric, so that flips do not end.
+        If the diagonal is not 0, or if flips do not end because H is not symmetric.
     """
     w = np.array(w, order="C")
     return w, _run(_kernels.flip_bits, H, g, changed=w)
@@ -136,27 +135,26 @@ def update_codes(
     values: NDArray[np.float64],
     log_step: float,
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-    """B-step: each bit of each code in turn takes the sign of smaller loss; ties keep the bit.
+    """B-step: each bit of each code in turn takes the sign with the smaller loss.
 
     Parameters
     ----------
     codes : (n, bytes) packed
     weights : (C, bytes) packed
-    y : (n,) index of each row's class; fastest where rows of one class stand together
+    y : (n,) index of each row's class; fastest if rows of a class are contiguous
     row_weights : (n,)
     n_bits : int
     values : (4r + 1,) loss at half margins -2r .. 2r
     log_step : float
-        0, or, for a loss that grows by the factor ``exp(log_step)`` with each unit of half margin,
-        that logarithm. Such a loss is looked up relative to the largest half margin of the row,
-        so that it neither overflows nor vanishes.
+        For a loss that grows by the factor ``exp(log_step)`` per unit of half margin, that
+        logarithm; 0 for others. Such a loss is looked up relative to the largest half margin of
+        the row, so that it neither overflows nor vanishes.
 
     Returns
     -------
-    codes : (n, bytes) packed, after one pass over the bits
-    log_decreases : (r,) logarithm of what the update of each bit took off the weighted loss
-        (-inf where nothing changed); the same for every thread count, but not to the last bit
-        what the twin returns
+    codes : (n, bytes) packed, after one pass over the bits; ties keep the bit
+    log_decreases : (r,) logarithm of the decrease of the weighted loss at each bit, -inf if
+        nothing changed; the same for every thread count, but not bit-identical to the reference
     """
     return _run(_kernels.update_codes, codes, weights, y, row_weights, n_bits, values, log_step)
 
@@ -165,7 +163,7 @@ def group_rows(
     labels: NDArray[np.intp],
     codes: NDArray[np.uint8],
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Find the rows that share both label and code.
+    """Group rows with equal label and code.
 
     Parameters
     ----------
@@ -174,9 +172,8 @@ def group_rows(
 
     Returns
     -------
-    first : (g,) the row where each group appears first; groups are ordered by label, those of one
-        label by first appearance
-    inverse : (n,) each row's group
+    first : (g,) the first row of each group; groups are ordered by label, then by first appearance
+    inverse : (n,) index of each row's group
     """
     first, inverse, n_groups = _run(_kernels.group_rows, labels, codes)
     return first[:n_groups].copy(), inverse
@@ -195,7 +192,7 @@ def class_sums(
     X : (n, d) float32 or float64
     labels : (n,) index of each row's class
     row_weights : (n,), or None for ones
-    sums : (C, d), changed in place
+    sums : (C, d), modified in place
     """
     if row_weights is None:
         row_weights = np.ones(X.shape[0])
@@ -203,17 +200,17 @@ def class_sums(
 
 
 def add_gram(blocks: Iterable[NDArray[Any]], gram: NDArray[np.float64]) -> None:
-    """Add ``Z' Z`` of all blocks of rows to `gram`, by symmetric BLAS calls.
+    """Add ``Z' Z`` over blocks of rows to `gram`, by symmetric BLAS calls.
 
-    A block's product has Z's own precision; blocks are short enough that float32 keeps its digits,
-    and they are added up in float64, in their order. Each product runs on one thread, several at a
-    time, so that BLAS threads, which spin while they wait, are not needed, and the result does not
-    depend on the number of threads.
+    A product has the precision of its block; blocks are short enough for float32, and products are
+    summed in float64, in order. Products run in parallel on one thread each, so that BLAS threads,
+    which spin while they wait, are not needed, and the result does not depend on the number of
+    threads.
 
     Parameters
     ----------
-    blocks : (n, d) float32 or float64 each
-    gram : (d, d) float64, changed in place
+    blocks : iterable of (n, d) float32 or float64
+    gram : (d, d) float64, modified in place
     """
     threads = effective_threads()
     pending: deque[Future[NDArray[Any]]] = deque()
@@ -233,6 +230,6 @@ def add_gram(blocks: Iterable[NDArray[Any]], gram: NDArray[np.float64]) -> None:
 
 def _product(Z: NDArray[Any]) -> NDArray[Any]:
     block = np.ascontiguousarray(Z)
-    with np.errstate(over="ignore", invalid="ignore"):  # the sums are checked by the caller
-        # NumPy answers this with a symmetric product: half the multiplications.
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller checks the sums
+        # NumPy computes this as a symmetric product, with half the multiplications.
         return np.asarray(block.T @ block)

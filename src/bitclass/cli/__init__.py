@@ -1,4 +1,4 @@
-"""The `bitclass` command: one module per command, imported when that command is run."""
+"""The `bitclass` program: one module per command, imported when that command is run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command in `sys.argv`; without arguments, show the help."""
+    """Run the command in `sys.argv`; show the help if there are no arguments."""
     arguments = sys.argv[1:] or ["--help"]
     # An interrupt during imports would show a traceback, and no work has started yet.
     before = signal.getsignal(signal.SIGINT)

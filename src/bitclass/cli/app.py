@@ -1,4 +1,4 @@
-"""The list of commands, and the parser of the one that is run."""
+"""The list of commands and the parser of the command line."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ import bitclass
 
 __all__ = ["COMMANDS", "prepare"]
 
-#: Commands, each the function `command` of the module of its name, and the first line of its help.
-#: Only the module of the command that is run is imported: some need scikit-learn, most do not.
+#: Each command, implemented by `command` in the module of the same name, and its summary.
+#: Only the module of the requested command is imported, since some import scikit-learn.
 COMMANDS = {
     "fit": "Train a model on feature files, texts or images, and write it to a file.",
-    "update": "Add rows or classes to a model, or remove classes, without the earlier rows.",
+    "update": "Add rows or classes to a model, or remove classes, without the original rows.",
     "predict": "Predict the classes of rows, texts or images.",
     "evaluate": "Measure the accuracy of a model on labelled rows or images.",
-    "inspect": "Show the sizes, classes, bit balance and class distances of a model.",
-    "export": "Write a model in another format: ONNX.",
-    "features": "Extract features of images into a file.",
-    "serve": "Serve models over HTTP: Open Inference Protocol, plain JSON, metrics and a page.",
-    "explore": "Serve a page that shows codes of images, and their nearest classes and images.",
-    "demo": "Read 2,200 characters in three typefaces after learning nine others.",
+    "inspect": "Show a model's size, classes, bit balance and distances between classes.",
+    "export": "Export a model to ONNX.",
+    "features": "Extract image features and write them to a file.",
+    "serve": "Serve models over HTTP: Open Inference Protocol, plain JSON, metrics and a web page.",
+    "explore": "Serve a web page that shows image codes, nearest classes and similar images.",
+    "demo": "Recognise 2,200 characters in three unseen typefaces after training on nine others.",
 }
 
 
 def prepare(arguments: list[str]) -> Callable[[], Any]:
-    """Import what the arguments need, and give what parses them and runs the command."""
+    """Import the requested command, and return a function that parses the arguments and runs it."""
     app = typer.Typer(
         name="bitclass",
-        help="Classification with very many classes: binary codes, binary weights, Hamming argmin.",
+        help="Classification with very many classes by binary codes and Hamming distances.",
+        rich_markup_mode="markdown",  # reflows the lines of docstrings
         add_completion=False,
         pretty_exceptions_enable=False,
     )
@@ -46,7 +47,7 @@ def prepare(arguments: list[str]) -> Callable[[], Any]:
 
 
 def _not_imported() -> None:
-    """Stands for a command that was not asked for, in the list of commands."""
+    """Placeholder in the list of commands for those that are not run."""
 
 
 def _print_version(requested: bool) -> None:

@@ -1,4 +1,4 @@
-"""What is shown: lines, tables and progress. Labels and names of files may contain anything."""
+"""Terminal output: lines, tables and progress, with control characters in labels escaped."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from rich.text import Text
 from bitclass.cli.errors import printable
 
 __all__ = [
-    "ShownProgress",
-    "counted",
+    "ProgressBars",
     "describe_training",
-    "say",
+    "format_size",
+    "pluralise",
+    "print_lines",
+    "progress_bars",
     "show_table",
-    "shown_progress",
-    "size",
 ]
 
 
-def say(text: str) -> None:
-    """Print lines as they are, never wrapped."""
+def print_lines(text: str) -> None:
+    """Print lines without wrapping them."""
     print("\n".join(map(printable, text.splitlines())))
 
 
 def show_table(title: str, columns: list[str], rows: list[list[str]], n_names: int) -> None:
-    """Print a table whose first columns are names, and all others numbers."""
+    """Print a table whose first `n_names` columns hold names and whose others hold numbers."""
     table = Table(title=title, title_justify="left")
     for j, column in enumerate(columns):
         table.add_column(column, justify="left" if j < n_names else "right")
@@ -50,31 +50,31 @@ def show_table(title: str, columns: list[str], rows: list[list[str]], n_names: i
     Console().print(table)
 
 
-def counted(number: object, noun: str) -> str:
-    """A number, which may come from a file, with what it counts.
+def pluralise(number: object, noun: str) -> str:
+    """Format a count with its noun; `number` may be any value read from a file.
 
     Examples
     --------
-    >>> counted(1, "round"), counted(2500, "row"), counted(None, "row")
+    >>> pluralise(1, "round"), pluralise(2500, "row"), pluralise(None, "row")
     ('1 round', '2,500 rows', 'None rows')
     """
     shown = f"{number:,}" if isinstance(number, int) else str(number)
     return f"{shown} {noun}" if number == 1 else f"{shown} {noun}s"
 
 
-def size(n_bytes: int) -> str:
-    """Size of a file.
+def format_size(n_bytes: int) -> str:
+    """Format a number of bytes in kB or MB.
 
     Examples
     --------
-    >>> size(2217), size(2_150_000)
+    >>> format_size(2217), format_size(2_150_000)
     ('2.2 kB', '2.15 MB')
     """
     return f"{n_bytes / 1e3:.1f} kB" if n_bytes < 100_000 else f"{n_bytes / 1e6:.2f} MB"
 
 
 def describe_training(summary: Mapping[str, Any]) -> str:
-    """How a model was trained, from the summary in its file, which need not be trusted.
+    """Describe how a model was trained, from the untrusted summary in its file.
 
     Examples
     --------
@@ -84,26 +84,28 @@ def describe_training(summary: Mapping[str, Any]) -> str:
     'exponential loss, 3 rounds'
     """
     loss, refinement = summary.get("loss"), summary.get("refinement")
-    how = "closed form" if loss == "hinge" else counted(summary.get("n_rounds"), "round")
+    how = "closed form" if loss == "hinge" else pluralise(summary.get("n_rounds"), "round")
     text = f"{loss} loss, {how}"
     if isinstance(refinement, dict):
         before, after = (refinement.get(f"accuracy_{when}") for when in ("before", "after"))
-        epochs = counted(refinement.get("epochs"), "epoch")
-        if "columns" in refinement:  # of wide rows, which have no closed form
-            text = f"sparse mini-batches, {epochs}, {counted(refinement['columns'], 'column')} kept"
+        epochs = pluralise(refinement.get("epochs"), "epoch")
+        if "columns" in refinement:  # wide rows, which have no closed form
+            text = (
+                f"sparse mini-batches, {epochs}, {pluralise(refinement['columns'], 'column')} kept"
+            )
             if isinstance(after, float):
-                text += f"; {after:.2%} of the held-out rows"
+                text += f"; held-out accuracy {after:.2%}"
         elif isinstance(before, float) and isinstance(after, float):
-            rows = counted(refinement.get("held_out_rows"), "held-out row")
-            text += f"; refinement {epochs}, accuracy on {rows} {before:.2%} to {after:.2%}"
+            rows = pluralise(refinement.get("held_out_rows"), "held-out row")
+            text += f"; refined for {epochs}, accuracy on {rows} from {before:.2%} to {after:.2%}"
             if refinement.get("taken") is False:
-                text += ", not taken"
+                text += ", discarded"
     return text
 
 
 class _Note(ProgressColumn):
     def render(self, task: Task) -> Text:
-        """The note of a task, or rows done and rows per second."""
+        """Show the task's note, or else the number of rows done and the rate."""
         if "note" in task.fields:
             return Text(task.fields["note"])
         speed = task.finished_speed or task.speed
@@ -111,45 +113,45 @@ class _Note(ProgressColumn):
         return Text(f"{int(task.completed):,} rows{rate}")
 
 
-class ShownProgress:
-    """Bars on a terminal; in a pipe, one line per step, such as an epoch of refinement."""
+class ProgressBars:
+    """Progress bars on a terminal; otherwise one line per step, such as a refinement epoch."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
 
     def __call__(self, name: str, done: int, total: int | None, **fields: Any) -> None:
-        """Show how many rows of a pass are done, or a ``note`` in the place of that number."""
+        """Show how many rows of a pass are done, or a ``note`` instead of that number."""
         if name not in self._tasks:
             self._tasks[name] = self._progress.add_task(name, total=total, **fields)
         self._progress.update(self._tasks[name], completed=done, total=total, **fields)
 
     def batches(self, name: str, rows: Any, start_row: int = 0) -> Iterator[Any]:
-        """Show a pass over the batches of rows."""
+        """Iterate over batches of rows and show the progress."""
         self(name, start_row, rows.n_rows)
         for batch in rows.batches(start_row):
             yield batch
             self(name, batch.first_row + len(batch), rows.n_rows)
 
     def epoch(self, record: Any) -> None:
-        """Show an epoch of refinement, as `fit` passes it to its callback."""
+        """Show an epoch of refinement; the `callback` of `fit`."""
         note = f"epoch {record.epoch} of {record.n_epochs}, "
-        if math.isnan(record.accuracy):  # wide rows are not judged until the end
+        if math.isnan(record.accuracy):  # wide rows are evaluated only at the end
             note += f"mean cross-entropy {record.objective:.3f}"
         else:
             note += f"held-out accuracy {record.accuracy:.2%}"
         self.step("refining", record.epoch, record.n_epochs, note)
 
     def step(self, name: str, done: int, total: int, note: str) -> None:
-        """Show a step of a task, and what it does."""
+        """Show a step of a task with a note that describes it."""
         self(name, done, total, note=note)
         if self._progress.disable:
             print(f"bitclass: {name}: {note}", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def shown_progress() -> Iterator[ShownProgress]:
-    """Show passes over rows on standard error."""
+def progress_bars() -> Iterator[ProgressBars]:
+    """Show progress on standard error."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -160,4 +162,4 @@ def shown_progress() -> Iterator[ShownProgress]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        yield ShownProgress(progress)
+        yield ProgressBars(progress)

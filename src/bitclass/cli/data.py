@@ -1,4 +1,4 @@
-"""Rows for every command, from feature files, texts or images, and the check of what is written."""
+"""Input rows of all commands, from feature files, texts or images, and checks of output paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bitclass.cli.console import shown_progress
+from bitclass.cli.console import progress_bars
 from bitclass.cli.errors import UsageError
 from bitclass.cli.options import RowOptions
 from bitclass.storage import check_writable, load
@@ -52,14 +52,14 @@ def open_rows_of(
     cache: Path | None = None,
     n_jobs: int | None = None,
 ) -> Rows:
-    """Open rows for a model, or to train one.
+    """Open rows for an existing model, or for training a new one.
 
-    With a model, features are selected by its names of them, indices start where they did in its
-    SVMlight files, labels are of the type of its classes, and images and texts go through what it
-    was trained with. `labelled` rows must have labels; otherwise a label column is recognised, and
-    skipped. `part` is what a model takes of a file that has both ``X_train`` and ``X_test``.
-    `extractor` is that of texts if these have a column, else of images, whose features are kept in
-    the folder `cache` until the work is done.
+    With a model, features are selected by its feature names, SVMlight indices start as in its
+    training files, labels are converted to the type of its classes, and images and texts go
+    through the extractor it was trained with. If `labelled`, rows must have labels; otherwise a
+    label column is detected and ignored. `part` selects the arrays of a file that has both
+    ``X_train`` and ``X_test``. `extractor` applies to the text column if there is one, else to
+    images, whose features are kept in the folder `cache` until the command has finished.
     """
     from bitclass.io import open_rows
 
@@ -69,7 +69,7 @@ def open_rows_of(
     if not are_texts and (extractor or (not (given or columns) and _are_images(paths))):
         if given or columns:
             option = next(iter(given), "id").replace("_", "-")
-            raise UsageError(f"--{option} is for feature files, and {paths[0]} has images")
+            raise UsageError(f"--{option} applies to feature files, but {paths[0]} has images")
         rows = open_image_rows(paths, model, extractor, cache, n_jobs)
     else:
         given["columns"] = columns
@@ -88,8 +88,8 @@ def open_rows_of(
             rows = open_rows(paths, **given, n_features=width, feature_names=names, part=part)
     if labelled and not rows.has_labels:
         raise UsageError(
-            f"{paths[0]}: no labels found; name them with --labels or --labels-file "
-            "(images: one folder per class)"
+            f"{paths[0]}: no labels found; specify them with --labels or --labels-file "
+            "(for images: one folder per class)"
         )
     return rows
 
@@ -100,16 +100,16 @@ def _open_texts(
     from bitclass.text import TextLines, open_texts
 
     if "features" in given:
-        raise UsageError("--features is for feature files, not for texts")
+        raise UsageError("--features applies to feature files, not to texts")
     are_lines = all(path.suffix.lower() == ".txt" for path in paths)
     if given.get("format") == "lines" or (column is None and are_lines):
         if len(paths) > 1 or given["columns"]:
-            raise UsageError(f"{paths[0]}: lines of text are read from one file, no --id")
+            raise UsageError(f"{paths[0]}: lines of text must be a single file, without --id")
         return TextLines(paths[0])
     if column is None and model is not None:
         column = model.summary.get("text_column")
     if not isinstance(column, str):
-        raise UsageError(f"{paths[0]}: name the column of the texts with --text")
+        raise UsageError(f"{paths[0]}: name the text column with --text")
     given.pop("first_index", None)
     return open_texts(list(paths), column, **given)
 
@@ -122,37 +122,37 @@ def takes_texts(model: PackedModel) -> bool:
 def text_rows(
     texts: TextFiles | TextLines, model: PackedModel | None, extractor: str | None = None
 ) -> TextRows:
-    """Rows of texts, by what the model was trained with; without one, by `extractor` or n-grams."""
+    """Rows of texts, by the model's extractor; without a model, by `extractor` or n-grams."""
     from bitclass.text import TextRows, embeddings_named, recorded_embeddings
 
     if model is None:
         if extractor is None:
-            return TextRows(texts, _counted_ngrams(texts))
-        return TextRows(texts, _named(embeddings_named, extractor))
+            return TextRows(texts, _count_ngrams(texts))
+        return TextRows(texts, _find_extractor(embeddings_named, extractor))
     if model.text is not None:
         return TextRows(texts, model.text)
     embeddings: SentenceEmbeddings | None = recorded_embeddings(model.summary)
     if embeddings is None:
         raise UsageError(
-            f"the model takes rows of {model.n_features} features, not texts: leave out --text"
+            f"the model takes rows of {model.n_features} features, not texts; omit --text"
         )
     _check_width(model, embeddings.n_features)
     return TextRows(texts, embeddings)
 
 
 def _check_width(model: PackedModel, n_features: int) -> None:
-    """Refuse, before the work, an extractor that is not the one of the training."""
+    """Raise an error if the extractor cannot be the one used in training."""
     if n_features != model.n_features:
         raise ValueError(
-            f"the model takes {model.n_features} features, and its extractor gives {n_features}"
+            f"the model takes {model.n_features} features, but its extractor returns {n_features}"
         )
 
 
-def _counted_ngrams(texts: TextFiles | TextLines) -> NgramFeatures:
+def _count_ngrams(texts: TextFiles | TextLines) -> NgramFeatures:
     from bitclass.text import NgramHasher
 
     hasher = NgramHasher()
-    with shown_progress() as progress:
+    with progress_bars() as progress:
         for batch in progress.batches("counting", texts):
             hasher.partial_fit(batch.texts)
     try:
@@ -166,7 +166,7 @@ def _are_images(paths: Sequence[Path]) -> bool:
     from bitclass.io.opening import format_of
 
     if all(format_of(path) is not None and path.is_file() for path in paths):
-        return False  # without importing what images need
+        return False  # without importing the image dependencies
     from bitclass.images import find_images
 
     return bool(find_images(list(paths)))
@@ -179,21 +179,21 @@ def open_image_rows(
     cache: Path | None = None,
     n_jobs: int | None = None,
 ) -> ImageRows:
-    """Features of images, by what the model was trained with; without one, by `extractor`."""
+    """Features of images, by the model's extractor; without a model, by `extractor`."""
     from bitclass.images import extractor_named, image_rows, open_images, recorded_extractor
 
     if model is None:
-        used = _named(extractor_named, extractor or "cnn")
+        used = _find_extractor(extractor_named, extractor or "cnn")
     else:
         used = recorded_extractor(model.summary)
         if used is None:
             raise UsageError(
-                f"the model was trained on feature files: it takes rows of {model.n_features} "
+                f"the model was trained on feature files and takes rows of {model.n_features} "
                 "features, not images"
             )
         _check_width(model, used.n_features)
     images = open_images(list(paths))
-    with shown_progress() as progress:
+    with progress_bars() as progress:
         return image_rows(
             images,
             used,
@@ -203,7 +203,7 @@ def open_image_rows(
         )
 
 
-def _named(find: Callable[[str], Any], extractor: str) -> Any:
+def _find_extractor(find: Callable[[str], Any], extractor: str) -> Any:
     try:
         return find(extractor)
     except ValueError as error:
@@ -212,25 +212,25 @@ def _named(find: Callable[[str], Any], extractor: str) -> Any:
 
 @contextlib.contextmanager
 def with_standard_input(
-    paths: Sequence[Path], options: RowOptions, otherwise: str
+    paths: Sequence[Path], options: RowOptions, default_format: str
 ) -> Iterator[tuple[Sequence[Path], RowOptions]]:
-    """The paths and options, with `-` replaced by a temporary file of what standard input gives.
+    """The paths and options, with `-` replaced by a temporary copy of standard input.
 
-    It is JSON lines if it starts with a brace, else of the format `otherwise`, unless that is
-    given. Errors name standard input.
+    Unless `options` name a format, it is JSON lines if the input starts with a brace, else
+    `default_format`. Errors refer to standard input, not to the temporary file.
     """
     if Path("-") not in paths:
         yield paths, options
         return
     if len(paths) > 1:
-        raise UsageError("- is standard input, and does not go with files")
+        raise UsageError("- (standard input) cannot be combined with files")
     with tempfile.TemporaryDirectory(prefix="bitclass-") as folder:
         path = Path(folder, "standard-input")
         with path.open("w+b") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
             file.seek(0)
             is_json = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
-        format = options.format or ("jsonl" if is_json else otherwise)
+        format = options.format or ("jsonl" if is_json else default_format)
         try:
             yield [path], dataclasses.replace(options, format=format)
         except ValueError as error:
@@ -240,9 +240,9 @@ def with_standard_input(
 
 
 def load_model(path: Path) -> PackedModel:
-    """Read a model whose labels are compared with those of files, or written to one.
+    """Load a model whose labels are compared with those in files, or written to a file.
 
-    Text that Python held as objects, as pandas does, becomes text as files have it.
+    String labels stored as objects, as pandas does, become a NumPy string array.
     """
     model = load(path)
     if model.classes.dtype == object and all(isinstance(name, str) for name in model.classes):
@@ -253,7 +253,7 @@ def load_model(path: Path) -> PackedModel:
 def input_files(
     paths: Sequence[Path], options: RowOptions | None = None, extractor: str | None = None
 ) -> Iterator[Path]:
-    """All files that may be read, those in folders included."""
+    """All files that may be read, including those in folders."""
     for path in paths:
         if path.is_dir():
             for folder, _, names in os.walk(path):
@@ -267,17 +267,17 @@ def input_files(
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path]) -> None:
-    """Refuse, before any work, outputs that cannot be written or that would replace an input.
+    """Raise an error if an output cannot be written or would overwrite an input.
 
-    Outputs come by the option that names them. Files are the same if device and inode are,
-    whatever links lead to them.
+    The keys of `outputs` are the options that name them. Files are compared by device and inode,
+    so that links to the same file are found.
     """
     existing: dict[tuple[int, int], tuple[str, Path]] = {}
     for option, path in outputs.items():
         if path is None:
             continue
         if path.is_dir():
-            raise UsageError(f"{path}: is a folder; {option} takes the name of a file")
+            raise UsageError(f"{path}: is a folder; {option} must be a file name")
         if not path.absolute().parent.is_dir():
             raise UsageError(f"{path.absolute().parent}: no such folder for {path.name}")
         check_writable(path)

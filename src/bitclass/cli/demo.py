@@ -1,6 +1,6 @@
-"""`bitclass demo`: reads 2,200 characters in unseen typefaces, compared with linear models.
+"""`bitclass demo`: recognise 2,200 characters in unseen typefaces, compared with linear models.
 
-The typefaces are those that come with matplotlib; rows are gradient features of drawn characters.
+The typefaces are those bundled with matplotlib; rows are gradient features of drawn characters.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bitclass.classifier import BinaryCodeClassifier
-from bitclass.cli.console import show_table, shown_progress, size
+from bitclass.cli.console import format_size, progress_bars, show_table
 from bitclass.cli.data import check_outputs
 from bitclass.cli.errors import UsageError
 from bitclass.codes import unpack
@@ -30,7 +30,7 @@ from bitclass.storage import atomic_write
 
 __all__ = ["command"]
 
-# One of each family, in different styles.
+# One per family, in different styles.
 _UNSEEN_FACES = ("DejaVuSans-BoldOblique", "DejaVuSansMono-Oblique", "DejaVuSerif-Bold")
 _LEARNED_FACES = (
     "DejaVuSans",
@@ -49,28 +49,29 @@ _TIMED_ROUNDS = 3
 _SHOWN_ROWS = 8
 _SHOWN_CLASSES = 3
 _STEPS = 8
-_RIGHT, _WRONG, _INK, _PALE = "#1a7f37", "#c93c37", "#1f2430", "#8a8f9c"
+_CORRECT, _WRONG, _INK, _PALE = "#1a7f37", "#c93c37", "#1f2430", "#8a8f9c"
 
 
 def command(
-    out: Annotated[Path, typer.Option("--out", help="Picture to write, .png.")] = Path(
+    out: Annotated[Path, typer.Option("--out", help="Image to write, .png.")] = Path(
         "bitclass-demo.png"
     ),
     n_characters: Annotated[
-        int | None, typer.Option("--characters", min=10, help="Use only the first characters.")
+        int | None,
+        typer.Option("--characters", min=10, help="Number of characters; all by default."),
     ] = None,
 ) -> None:
-    """Read 2,200 characters in three typefaces after learning nine others.
+    """Recognise 2,200 characters in three unseen typefaces after training on nine others.
 
-    The typefaces come with matplotlib. Prints accuracy, training time, prediction time and model
-    size, compared with nearest centroid, ridge and logistic regression, and draws characters that
-    were read correctly and wrongly, with their codes. Takes one or two minutes.
+    The typefaces are bundled with matplotlib. Compares accuracy, training time, prediction time
+    and model size with nearest centroid, ridge and logistic regression, and draws correctly and
+    incorrectly classified characters with their codes. Takes one or two minutes.
     """
     faces = load_faces()
     if out.suffix.lower() != ".png":
         raise UsageError(f"{out}: --out must end in .png")
     check_outputs({"--out": out}, [])
-    with shown_progress() as progress:
+    with progress_bars() as progress:
         numbers = count()
 
         def step(note: str) -> None:
@@ -88,9 +89,9 @@ def command(
         y_test = np.tile(np.arange(len(classes)), len(_UNSEEN_FACES))
 
         best = BinaryCodeClassifier(256, random_state=0)
-        # The best of 5 penalties of ridge, and of 16 settings of SGD (4 penalties, 1 or 3 passes,
-        # raw or standardised; compared on 50 classes), chosen on the test faces, which favours
-        # them: bitclass has its defaults. SGD needs standardised features here.
+        # Ridge has the best of 5 penalties and SGD the best of 16 settings (4 penalties, 1 or 3
+        # epochs, raw or standardised features; compared on 50 classes), chosen on the test faces,
+        # which favours them: bitclass uses its defaults.
         sgd = make_pipeline(
             StandardScaler(),
             SGDClassifier(
@@ -107,42 +108,42 @@ def command(
         ):
             step(f"training: {name}")
             n_rows = len(y) // share
-            table.append([name, *_measured(method, X[:n_rows], y[:n_rows], X_test, y_test)])
-        step("drawing the picture")
+            table.append([name, *_measure(method, X[:n_rows], y[:n_rows], X_test, y_test)])
+        step("drawing the figure")
         codes = [ord(name[0]) for name in classes]
         images = _resampled(drawings[_LEARNED_FACES[0]])
-        figure = _drawn(best, X_test, y_test, test_images, images, codes)
+        figure = _draw_figure(best, X_test, y_test, test_images, images, codes)
         with atomic_write(out) as file:
             figure.savefig(file, format="png", dpi=150)
     show_table(
         f"{len(classes):,} classes, {X.shape[1]} features; {len(y):,} rows in "
-        f"{len(_LEARNED_FACES)} typefaces to learn from, {len(y_test):,} in "
-        f"{len(_UNSEEN_FACES)} others to read",
+        f"{len(_LEARNED_FACES)} typefaces for training, {len(y_test):,} in "
+        f"{len(_UNSEEN_FACES)} others for testing",
         ["method", "accuracy", "training", "per row", "model"],
         table,
         n_names=1,
     )
     Console().print(
-        f"Read: {', '.join(_UNSEEN_FACES)}. Characters that look the same in every face are one "
-        f"class. Ridge and SGD learn from fewer of the {_COPIES} jittered copies of each "
-        f"character, and SGD makes {_SGD_EPOCHS} passes: on all rows ridge takes gigabytes and SGD "
-        "many minutes. Their settings are the best of several on the faces that are read; bitclass "
-        f"has its defaults. Picture: {out}",
+        f"Test typefaces: {', '.join(_UNSEEN_FACES)}. Characters that look the same in every "
+        f"typeface form one class. Ridge and SGD are trained on fewer of the {_COPIES} jittered "
+        f"copies of each character, SGD for {_SGD_EPOCHS} epochs: on all rows ridge would take "
+        "gigabytes and SGD many minutes. Their settings are the best of several on the test "
+        f"typefaces; bitclass uses its defaults. Figure: {out}",
         highlight=False,
     )
 
 
-def _measured(method: Any, X: Any, y: Any, X_test: Any, y_test: Any) -> list[str]:
+def _measure(method: Any, X: Any, y: Any, X_test: Any, y_test: Any) -> list[str]:
     """Accuracy, training time, prediction time per row, and size of the model."""
     start = time.perf_counter()
-    with warnings.catch_warnings(action="ignore"):  # of constant features, in nearest centroid
+    with warnings.catch_warnings(action="ignore"):  # nearest centroid: constant features
         method.fit(X, y)
     training = time.perf_counter() - start
-    taken = []
+    seconds = []
     for _ in range(_TIMED_ROUNDS):
         start = time.perf_counter()
-        found = method.predict(X_test)
-        taken.append(time.perf_counter() - start)
+        predicted = method.predict(X_test)
+        seconds.append(time.perf_counter() - start)
     if isinstance(method, BinaryCodeClassifier):
         n_bytes = method.packed().nbytes
     else:
@@ -150,15 +151,15 @@ def _measured(method: Any, X: Any, y: Any, X_test: Any, y_test: Any) -> list[str
         learned = (parts.get(name) for name in ("centroids_", "coef_", "intercept_"))
         n_bytes = sum(array.nbytes for array in learned if array is not None)
     return [
-        f"{np.mean(found == y_test):.1%}",
+        f"{np.mean(predicted == y_test):.1%}",
         f"{training:.1f} s",
-        f"{1e6 * min(taken) / len(y_test):.1f} µs",
-        size(n_bytes),
+        f"{1e6 * min(seconds) / len(y_test):.1f} µs",
+        format_size(n_bytes),
     ]
 
 
 def load_faces() -> dict[str, Any]:
-    """The twelve typefaces as Pillow fonts by name."""
+    """Load the twelve typefaces as Pillow fonts, by name."""
     try:
         import matplotlib
         from PIL import ImageFont
@@ -177,11 +178,11 @@ def load_faces() -> dict[str, Any]:
 def draw_characters(
     faces: dict[str, Any], n_characters: int | None
 ) -> tuple[list[str], dict[str, list[Any]]]:
-    """Draw the characters that all faces have, or the first ones.
+    """Draw the first `n_characters` characters that all faces have, or all of them.
 
-    Gives one string per class, a character followed by those that look the same in every face, and
-    for each face one Pillow image per class, of 36 x 36 pixels: larger than what features are
-    computed from, so that moving, turning and shrinking costs no detail.
+    Returns one string per class, a character followed by those that look the same in every face,
+    and for each face one Pillow image per class. The 36 x 36 pixels are more than the features
+    need, so that jittering loses no detail.
     """
     from matplotlib.ft2font import FT2Font
     from PIL import Image, ImageDraw
@@ -190,7 +191,7 @@ def draw_characters(
     characters = [
         character
         for character in map(chr, sorted(shared))
-        # No separators, controls, or marks that are drawn onto another character.
+        # Exclude separators, control characters and combining marks.
         if unicodedata.category(character)[0] not in "ZCM"
     ]
     classes: dict[bytes, str] = {}
@@ -212,9 +213,9 @@ def draw_characters(
 
 
 def _resampled(drawings: list[Any], rng: np.random.Generator | None = None) -> NDArray[np.uint8]:
-    """Images (n, 24, 24) of n drawings: 0 is paper, 255 is ink.
+    """Resample n drawings to images of shape (n, 24, 24): 0 is paper, 255 is ink.
 
-    With `rng`, each character is turned, sheared, resized and moved a little.
+    With `rng`, each character is rotated, sheared, scaled and shifted a little.
     """
     from PIL import Image
 
@@ -223,7 +224,7 @@ def _resampled(drawings: list[Any], rng: np.random.Generator | None = None) -> N
         scale = np.array([0.03, 0.06, 0.04, 0.4, 0.4])  # radians, logarithm of size, pixels
         jitter = scale[:, None] * rng.standard_normal(jitter.shape)
     turn, shear, growth, right, down = jitter
-    # Pillow asks where in the drawing each pixel of the image comes from.
+    # Pillow expects the inverse transform, from output pixels to input pixels.
     zoom = np.exp(growth) * 36 / 24
     a, b = zoom * np.cos(turn), zoom * (shear * np.cos(turn) - np.sin(turn))
     c, d = zoom * np.sin(turn), zoom * (shear * np.sin(turn) + np.cos(turn))
@@ -237,12 +238,12 @@ def _resampled(drawings: list[Any], rng: np.random.Generator | None = None) -> N
 
 
 def _gradient_features(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """How much edge images (n, 24, 24) have in 8 directions and 6 x 6 cells, (n, 8 * 6 * 6).
+    """Histograms of gradients of images (n, 24, 24), in 8 directions and 6 x 6 cells: (n, 288).
 
-    Square roots of the sums, scaled to length 1.
+    Square roots of the sums, scaled to unit length.
     """
     down, right = np.gradient(images.astype(np.float32), axis=(1, 2))
-    # Neighbouring cells overlap, so that a small shift moves little from one to the next.
+    # Neighbouring cells overlap, so that a small shift changes the features little.
     distances = np.abs(np.arange(24)[:, None] + 0.5 - 4 * (np.arange(6) + 0.5))
     cells = np.maximum(0, 1 - distances / 4).astype(np.float32)
     features = []
@@ -253,7 +254,7 @@ def _gradient_features(images: NDArray[np.uint8]) -> NDArray[np.float32]:
     return np.asarray(flat / np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), 1e-6))
 
 
-def _drawn(
+def _draw_figure(
     classifier: BinaryCodeClassifier,
     X: NDArray[np.float32],
     y: NDArray[np.int64],
@@ -261,32 +262,32 @@ def _drawn(
     class_images: NDArray[np.uint8],
     code_points: list[int],
 ) -> Any:
-    """Characters read right and wrong, their nearest classes, and codes as bit patterns."""
+    """Draw correctly and incorrectly classified characters, their nearest classes and codes."""
     from matplotlib.figure import Figure
 
     model = classifier.packed()
     weights = classifier.weights_
     codes = unpack(model.encode(X), model.n_bits)
     nearest, distances = model.top_classes(X, _SHOWN_CLASSES)
-    is_right = nearest[:, 0] == y
+    is_correct = nearest[:, 0] == y
     figure = Figure(figsize=(12.5, 8.8), facecolor="white")
-    title = f"{len(code_points):,} characters, three typefaces never seen: "
-    title += f"{is_right.mean():.1%} read right"
+    title = f"{len(code_points):,} characters in three unseen typefaces: "
+    title += f"{is_correct.mean():.1%} accuracy"
     figure.text(0.01, 0.95, title, color=_INK, fontsize=17, weight="bold")
     figure.text(
         0.01,
         0.015,
-        f"On the left of each line a character and its code of {model.n_bits} bits. Then the "
-        "classes that the model finds best, each as it looks in one learned face, and its "
-        "weights:\nbits that differ from the code are red, their number is the Hamming distance. "
-        "The right class has a green frame.",
+        f"Each line starts with a character and its {model.n_bits}-bit code, followed by the "
+        "model's best classes, each drawn in a training typeface, and their weights.\nBits that "
+        "differ from the code are red; their number is the Hamming distance. The correct class "
+        "has a green frame.",
         color=_PALE,
         fontsize=9.5,
     )
     rng = np.random.default_rng(1)
     for left, heading, colour, candidates in (
-        (0.01, "read right", _RIGHT, np.flatnonzero(is_right)),
-        (0.52, "read wrong", _WRONG, np.flatnonzero(~is_right)),
+        (0.01, "correct", _CORRECT, np.flatnonzero(is_correct)),
+        (0.52, "wrong", _WRONG, np.flatnonzero(~is_correct)),
     ):
         figure.text(left, 0.9, heading, color=colour, fontsize=14, weight="bold")
         n_columns = 2 + 2 * _SHOWN_CLASSES
@@ -316,12 +317,12 @@ def _drawn(
                     axis.set(xticks=[], yticks=[])
                     axis.spines[:].set_visible(False)
                 if k > 0 and nearest[i, k - 1] == y[i]:
-                    glyph.spines[:].set(visible=True, color=_RIGHT, linewidth=2)
+                    glyph.spines[:].set(visible=True, color=_CORRECT, linewidth=2)
     return figure
 
 
 def _pattern(bits: NDArray[np.int8], code: NDArray[np.int8]) -> NDArray[np.uint8]:
-    """Bits in {-1, +1} as a picture (rows, 16, 3): set ones dark, those unlike the code red."""
+    """Bits in {-1, +1} as an image (rows, 16, 3): set bits dark, those unlike the code red."""
     shades = np.array([[[232, 234, 240], [58, 78, 122]], [[250, 190, 184], [201, 60, 55]]])
     coloured = shades[(bits != code).astype(int), (bits > 0).astype(int)]
     return np.asarray(coloured.reshape(-1, 16, 3), dtype=np.uint8)

@@ -1,6 +1,6 @@
-"""Errors become one clear line and an exit code, never a traceback.
+"""Report errors in one line and an exit code, without a traceback.
 
-Exit codes: 2 for arguments, 1 for data and files, 130 for an interrupt.
+Exit codes: 2 for invalid arguments, 1 for errors in data and files, 130 for an interrupt.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ __all__ = ["UsageError", "printable", "run_and_report"]
 
 
 class UsageError(ValueError):
-    """Arguments that are wrong, or do not go together."""
+    """Invalid arguments, or arguments that cannot be combined."""
 
 
-# What Typer raises for arguments it cannot take; where the class lives depends on its version.
+# What Typer raises for invalid arguments; the module of the class depends on Typer's version.
 _ArgumentError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 def run_and_report(command: Callable[[], Any]) -> NoReturn:
-    """Run a command, report errors that a user can fix in one line, and exit."""
+    """Run a command, report expected errors in one line, and exit."""
     for number, name in ((1, "stdout"), (2, "stderr")):
-        if getattr(sys, name) is None:  # the caller has closed it
-            # Under its own number, or the next file that is opened takes that, and gets its output.
+        if getattr(sys, name) is None:  # closed by the caller
+            # Reopen the same descriptor: otherwise the next opened file would receive the output.
             null = os.open(os.devnull, os.O_WRONLY)
             if null != number:
                 os.dup2(null, number)
@@ -39,7 +39,7 @@ def run_and_report(command: Callable[[], Any]) -> NoReturn:
     warnings.filterwarnings("ignore", "X does not have valid feature names")
     try:
         code = command()
-        # Now, while an error can still be reported; Python would print its own at exit.
+        # Flush now, while an error can still be reported; at exit, Python would print its own.
         sys.stdout.flush()
         raise SystemExit(code)
     except _ArgumentError as error:
@@ -47,7 +47,7 @@ def run_and_report(command: Callable[[], Any]) -> NoReturn:
     except UsageError as error:
         _fail(str(error), 2)
     except BrokenPipeError:
-        # The reader of our output has closed it, as `head` does.
+        # The reader has closed the pipe, as `head` does.
         _discard_output()
         raise SystemExit(0) from None
     except KeyboardInterrupt:
@@ -61,14 +61,14 @@ def run_and_report(command: Callable[[], Any]) -> NoReturn:
 
 
 def _discard_output() -> None:
-    """Discard what is still in the buffer of a full or closed standard output."""
+    """Discard what is still buffered for a full or closed standard output."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)
 
 
 def _show_warning(message: Warning | str, *where: Any, **options: Any) -> None:
-    """One line; the place in the code means nothing to the user of a command."""
+    """Print a warning in one line, without the location in the code."""
     print("bitclass: warning: " + _one_line(str(message)), file=sys.stderr)
 
 
@@ -82,7 +82,7 @@ def _one_line(message: str) -> str:
 
 
 def printable(text: str) -> str:
-    r"""The text with control characters escaped, which could command the terminal.
+    r"""Escape control characters, which could control the terminal.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""`bitclass explore`: a page that shows what a model of images does."""
+"""`bitclass explore`: a web page for exploring an image model."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ __all__ = ["command"]
 
 def command(
     model: Model,
-    folder: Annotated[Path, typer.Argument(help="Folder of images to find similar ones in.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of images to search for similar ones.")],
     host: Host = "127.0.0.1",
     port: Port = 8765,
     jobs: Jobs = None,
 ) -> None:
-    """Serve a page that shows codes of images, and their nearest classes and images."""
+    """Serve a web page that shows image codes, nearest classes and similar images."""
     from bitclass.serving import Gallery, ServedModel, Service, create_server
     from bitclass.storage import load
 
     packed = load(model)
-    listener = listen_on(host, port, "see the images and ask about others")
+    listener = listen_on(host, port, "see the images and query the model")
     rows = open_image_rows([folder], packed, n_jobs=jobs)
     served = ServedModel("model", packed, rows.extractor, Gallery.of_rows(rows, packed))
     skipped = f" ({len(rows.skipped):,} skipped)" if rows.skipped else ""
-    told = (
+    message = (
         f"{rows.n_rows:,} images{skipped}, {len(packed.classes):,} classes: open the page at "
         f"{address(host, listener)}, stop with Ctrl-C"
     )
     app = Service([served], host=host)
-    create_server(app, on_start=lambda: print(told, flush=True)).run(sockets=[listener])
+    create_server(app, on_start=lambda: print(message, flush=True)).run(sockets=[listener])

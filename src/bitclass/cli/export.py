@@ -1,4 +1,4 @@
-"""`bitclass export`: a model in another format."""
+"""`bitclass export`: export a model to another format."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from bitclass.cli.console import say, size
+from bitclass.cli.console import format_size, print_lines
 from bitclass.cli.data import check_outputs
 from bitclass.cli.errors import UsageError
 from bitclass.cli.options import Model
@@ -21,14 +21,14 @@ def command(
     to: Annotated[Literal["onnx"], typer.Option("--to", help="Format.")] = "onnx",
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="File to write; by default MODEL with the format's extension."),
+        typer.Option("--out", help="File to write; by default MODEL with the extension .onnx."),
     ] = None,
     k: Annotated[int, typer.Option("--top", min=1, help="Number of classes per row.")] = 1,
 ) -> None:
-    """Write a model in another format: ONNX.
+    """Export a model to ONNX.
 
-    The ONNX graph has standard operators only. It takes X (n, features) in float32 and returns
-    label (n), top_labels, top_distances and top_probabilities (n, top).
+    The graph uses only standard operators. It takes X (n, features) in float32 and returns label
+    (n), top_labels, top_distances and top_probabilities (n, top).
     """
     written = model.with_suffix(f".{to}") if out is None else out
     check_outputs({"--out": written}, [model])
@@ -36,4 +36,4 @@ def command(
     if k > len(packed.classes):
         raise UsageError(f"--top must be at most the number of classes, {len(packed.classes)}")
     packed.to_onnx(written, k=k)
-    say(f"wrote {written}, {size(written.stat().st_size)}")
+    print_lines(f"wrote {written}, {format_size(written.stat().st_size)}")

@@ -1,4 +1,4 @@
-"""`bitclass fit`: from rows of features, texts or images to a model file."""
+"""`bitclass fit`: train a model on feature files, texts or images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bitclass._native import thread_limit
 from bitclass._native.ngrams import NgramFeatures
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli import options
-from bitclass.cli.console import shown_progress
+from bitclass.cli.console import progress_bars
 from bitclass.cli.data import check_outputs, input_files, open_rows_of
 from bitclass.cli.errors import UsageError
 from bitclass.cli.saving import file_versions, model_lock, report, save_model, statistics_path
@@ -36,13 +36,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Checkpoint", "command"]
 
-# Folder in the checkpoint folder that keeps the features of images.
+# Subfolder of the checkpoint folder that caches image features.
 _IMAGE_CACHE = ".bitclass-images"
-# Parameters of the machine, which a resumed run may change.
-_NOT_OF_THE_RUN = {"n_jobs", "verbose", "precision"}
+# Parameters that do not affect the sums, and may differ in a resumed run.
+_RUNTIME_PARAMETERS = {"n_jobs", "verbose", "precision"}
 _NO_CHECKPOINT = (
-    "--checkpoint saves sums over rows, and {} are learned on mini-batches, without sums: leave it "
-    "out"
+    "--checkpoint saves sums over rows, but {} are learned on mini-batches, without sums; omit it"
 )
 
 
@@ -52,49 +51,49 @@ def _default(parameter: str) -> Any:
 
 @dataclass(frozen=True)
 class Parameters:
-    """Parameters of the estimator that are options."""
+    """Estimator parameters that are command-line options."""
 
-    n_bits: Annotated[int, typer.Option("--bits", help="Length of the codes.")] = _default("n_bits")
-    loss: Annotated[str, typer.Option(help=f"One of {', '.join(LOSSES)}.")] = _default("loss")
-    scale: Annotated[float, typer.Option(help="Factor on the margin.")] = _default("scale")
+    n_bits: Annotated[int, typer.Option("--bits", help="Bits per code.")] = _default("n_bits")
+    loss: Annotated[str, typer.Option(help=f"Loss: {', '.join(LOSSES)}.")] = _default("loss")
+    scale: Annotated[float, typer.Option(help="Scale of the margin.")] = _default("scale")
     initial_codes: Annotated[
         str, typer.Option(help=f"Starting codes: {', '.join(STARTING_CODES)}.")
     ] = _default("initial_codes")
-    solver: Annotated[str, typer.Option(help=f"Solver of the W-step: {', '.join(SOLVERS)}.")] = (
-        _default("solver")
+    solver: Annotated[str, typer.Option(help=f"W-step solver: {', '.join(SOLVERS)}.")] = _default(
+        "solver"
     )
     max_iter: Annotated[int, typer.Option(help="Maximum number of rounds.")] = _default("max_iter")
     alpha: Annotated[
         str,
-        typer.Option(
-            help="Penalty on the variances within classes, or of the regression: a number, or auto."
-        ),
+        typer.Option(help="Regularisation strength of the hash function: a number, or auto."),
     ] = _default("alpha")
     refine: Annotated[
         bool | None,
         typer.Option(
-            help="Refine projection and weights by gradient steps; by default if there are "
+            help="Refine the projection and weights by gradient descent; by default if there are "
             "enough rows.",
             show_default=False,
         ),
     ] = None
     rescore: Annotated[
         str,
-        typer.Option(help="Nearest classes that real-valued scores rank: a number, auto or none."),
+        typer.Option(
+            help="Number of nearest classes to re-rank by real-valued scores, auto or none."
+        ),
     ] = _default("rescore")
-    kernel: Annotated[Literal["rbf"] | None, typer.Option(help="Hash similarities to anchors.")] = (
-        _default("kernel")
-    )
+    kernel: Annotated[
+        Literal["rbf"] | None, typer.Option(help="Hash kernel similarities to anchors.")
+    ] = _default("kernel")
     n_anchors: Annotated[
-        str, typer.Option("--anchors", help="Number of anchors of the kernel, or auto.")
+        str, typer.Option("--anchors", help="Number of kernel anchors, or auto.")
     ] = _default("n_anchors")
-    gamma: Annotated[str, typer.Option(help="Width of the kernel: scale, median, or a number.")] = (
+    gamma: Annotated[str, typer.Option(help="Kernel coefficient: scale, median, or a number.")] = (
         _default("gamma")
     )
     random_state: Annotated[int, typer.Option("--seed", help="Random seed.")] = 0
 
     def estimator(self, n_jobs: int | None) -> BinaryCodeClassifier:
-        """An estimator with these parameters, which training would not refuse."""
+        """Create an estimator with these parameters, and validate them."""
         given = {name: value for name, value in vars(self).items() if value is not None}
         for name in ("alpha", "rescore", "n_anchors", "gamma"):
             for number in (float, int):
@@ -122,30 +121,31 @@ def command(
     projection: Annotated[
         options.Projection | None,
         typer.Option(
-            help="Type of the projection in the model file: int8 by default for wide rows, "
-            "float32 for all others."
+            help="Type of the projection in the model file; by default int8 for wide rows, "
+            "float32 otherwise."
         ),
     ] = None,
     keep_statistics: Annotated[
-        bool, typer.Option("--keep-statistics", help="Write the file that `update` needs.")
+        bool,
+        typer.Option("--keep-statistics", help="Also write the statistics for updates."),
     ] = False,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder to save progress to and to resume from.")
+        Path | None, typer.Option(help="Folder to save progress in and to resume from.")
     ] = None,
     dask: Annotated[
         str | None,
         typer.Option(help="Train on a Dask cluster: tcp://HOST:PORT, or local:4 for 4 processes."),
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="Compute on a device of torch, such as cuda.")
+        str | None, typer.Option(help="PyTorch device to compute on, such as cuda.")
     ] = None,
     jobs: options.Jobs = None,
     json: options.Json = False,
 ) -> None:
     """Train a model on feature files, texts or images, and write it to a file.
 
-    Feature files may be larger than memory. With --checkpoint a run that was killed resumes. With
-    --keep-statistics `bitclass update` can add rows later.
+    Feature files may be larger than memory. With --checkpoint, an interrupted run can be resumed.
+    With --keep-statistics, the model can be updated later.
     """
     classifier = parameters.estimator(jobs)
     to_device = None if device is None else _copier(device)
@@ -156,9 +156,11 @@ def command(
     used, first_index = None, rows.first_index
     if dask is not None:
         if any(given is not None for given in (extractor, checkpoint, rows.text, device)):
-            raise UsageError("--extractor, --text, --checkpoint and --device do not go with --dask")
+            raise UsageError(
+                "--extractor, --text, --checkpoint and --device cannot be combined with --dask"
+            )
         classifier = _fit_on_cluster(classifier, dask, data, rows)
-        description = f"{', '.join(map(str, data))}, by {dask}"
+        description = f"{', '.join(map(str, data))}, on {dask}"
     else:
         cache = None if checkpoint is None else checkpoint / _IMAGE_CACHE
         with thread_limit(jobs):
@@ -198,7 +200,7 @@ def _check_files(
     checkpoint: Path | None,
 ) -> None:
     if os.path.realpath(model).lower().endswith(".statistics.safetensors"):
-        raise UsageError(f"{model}: --model has the name of a statistics file; give another")
+        raise UsageError(f"{model}: --model must not end in .statistics.safetensors")
     outputs = {"--model": model}
     if keep_statistics:
         outputs["the statistics file"] = statistics_path(model)
@@ -210,14 +212,14 @@ def _check_files(
         cache = (checkpoint / _IMAGE_CACHE).resolve()
         for path in filter(None, (*data, rows.labels_file)):
             if path.resolve().is_relative_to(cache):
-                raise UsageError(f"{path}: --checkpoint would remove the input from {cache}")
+                raise UsageError(f"{path}: --checkpoint would delete this input in {cache}")
         if checkpoint.is_dir():
             outputs["--checkpoint"] = Checkpoint.path_in(checkpoint)
     check_outputs(outputs, input_files(data, rows, extractor))
 
 
 def _copier(device: str) -> Callable[[Batch], Batch]:
-    """What copies batches to a device of torch, beside what that computes."""
+    """A function that copies batches to a PyTorch device, concurrently with computation there."""
     try:
         torch: Any = import_module("torch")
         torch.empty(1, device=device)
@@ -228,7 +230,7 @@ def _copier(device: str) -> Callable[[Batch], Batch]:
 
     def copied(batch: Batch) -> Batch:
         if hasattr(batch.X, "tocsr"):
-            raise UsageError("--device takes dense features, and these are sparse")
+            raise UsageError("--device requires dense features, but these are sparse")
         X = torch.tensor(batch.X)
         if torch.device(device).type != "cuda":
             return replace(batch, X=X.to(device))
@@ -248,7 +250,7 @@ def _fit_rows(
     checkpoint: Path | None,
     to_device: Callable[[Batch], Batch] | None,
 ) -> None:
-    """Train on rows in batches; memory does not grow with their number."""
+    """Train on batches of rows, in memory independent of their number."""
     X, y = rows.sample()
     assert y is not None
     parameters = classifier.get_params(deep=False)
@@ -261,7 +263,7 @@ def _fit_rows(
             "features": rows.n_features,
             "data": rows.description,
             "files": file_versions(rows),
-            "parameters": {k: v for k, v in parameters.items() if k not in _NOT_OF_THE_RUN},
+            "parameters": {k: v for k, v in parameters.items() if k not in _RUNTIME_PARAMETERS},
         }
         saves = Checkpoint(checkpoint, run)
     n_passes = 0
@@ -274,7 +276,7 @@ def _fit_rows(
         for batch in found if to_device is None else prefetch(map(to_device, found)):
             yield batch.X, batch.labels
 
-    with shown_progress() as progress:
+    with progress_bars() as progress:
         classifier.fit_batches(
             batches,
             sample=(X, y),
@@ -291,25 +293,26 @@ def _fit_on_cluster(
     data: Sequence[Path],
     rows: options.RowOptions,
 ) -> BinaryCodeClassifier:
-    """Train on a Dask cluster, whose workers read the files at the same paths."""
+    """Train on a Dask cluster whose workers read the files at the same paths."""
     from bitclass.distributed import DaskBinaryCodeClassifier, FeatureFiles, connected
 
     given = rows.given()
     if rows.labels_file is not None:
         given["labels_file"] = os.path.abspath(rows.labels_file)
     files = FeatureFiles([os.path.abspath(path) for path in data], **given)
-    # What goes wrong is reported in a line of our own.
+    # Errors are reported once, by this command.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     on_cluster = DaskBinaryCodeClassifier(**classifier.get_params(deep=False))
-    with connected(cluster), shown_progress() as progress:
+    with connected(cluster), progress_bars() as progress:
         on_cluster.fit(files, progress=progress)
     return on_cluster
 
 
 class Checkpoint:
-    """Statistics saved from time to time, from which a killed run resumes.
+    """Statistics saved periodically, from which an interrupted run resumes.
 
-    `run` identifies the run: files, rows, parameters. A checkpoint of another one is refused.
+    `run` identifies the run by its files, rows and parameters; loading the checkpoint of another
+    run is an error.
     """
 
     seconds_between_saves = 30.0
@@ -322,24 +325,24 @@ class Checkpoint:
 
     @staticmethod
     def path_in(folder: Path) -> Path:
-        """The file in a checkpoint folder."""
+        """Path of the statistics in a checkpoint folder."""
         return folder / "statistics.safetensors"
 
     def load(self) -> Statistics | None:
-        """What an earlier run left, None if there is nothing."""
+        """Load the statistics of an earlier run; None if there are none."""
         if not self.path.exists():
             return None
         statistics, run = load_statistics(self.path)
         differing = sorted(key for key in self.run | run if self.run.get(key) != run.get(key))
         if differing:
             raise ValueError(
-                f"{self.path}: this checkpoint is of another run, which differs in "
-                f"{', '.join(differing)}; remove it or give another folder"
+                f"{self.path}: this checkpoint belongs to another run, which differs in "
+                f"{', '.join(differing)}; remove it or use another folder"
             )
         return statistics
 
     def save(self, statistics: Statistics) -> None:
-        """Save, if the last save was a while ago or all rows are counted."""
+        """Save if the last save was a while ago, or if all rows are counted."""
         is_due = time.monotonic() - self._last_save >= self.seconds_between_saves
         if is_due or statistics.n_rows == self.run["rows"]:
             save_statistics(self.path, statistics, self.run)

@@ -1,4 +1,4 @@
-"""`bitclass inspect`: what is in a model file."""
+"""`bitclass inspect`: describe a model file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import HammingIndex
-from bitclass.cli.console import counted, describe_training, say, size
+from bitclass.cli.console import describe_training, format_size, pluralise, print_lines
 from bitclass.cli.options import Json, Model
 from bitclass.codes import unpack
 from bitclass.storage import load, read_header
@@ -21,16 +21,16 @@ __all__ = ["command"]
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _SHOWN_CLASSES = 12
-# Above this many classes, distances are between a sample of them.
+# Above this many classes, distances are computed between a sample of them.
 _MAX_CLASSES = 1000
 _BLOCK_CLASSES = 1 << 14
 
 
 def command(model: Model, json: Json = False) -> None:
-    """Show the sizes, classes, bit balance and class distances of a model.
+    """Show a model's size, classes, bit balance and distances between classes.
 
-    Above 1,000 classes, distances are those of a sample of 1,000; those to the nearest class are
-    to any of all classes.
+    Above 1,000 classes, distances are computed for a sample of 1,000 classes; the nearest class is
+    searched among all.
     """
     header = read_header(model)
     packed = load(model)
@@ -72,7 +72,7 @@ def command(model: Model, json: Json = False) -> None:
 
 
 def _bit_balance(model: PackedModel) -> NDArray[np.float64]:
-    """Share of classes that have each bit set, (r,)."""
+    """Fraction of classes in which each bit is set, shape (r,)."""
     n_set = np.zeros(model.n_bits)
     for start in range(0, len(model.classes), _BLOCK_CLASSES):
         signs = unpack(model.weights[start : start + _BLOCK_CLASSES], model.n_bits)
@@ -81,7 +81,7 @@ def _bit_balance(model: PackedModel) -> NDArray[np.float64]:
 
 
 def _bars(values: NDArray[Any], low: float, high: float, width: int = 48) -> str:
-    """A histogram in one line."""
+    """One-line histogram."""
     counts, _ = np.histogram(values, bins=width, range=(low, high))
     heights = np.ceil(counts / max(1, counts.max()) * (len(_BARS) - 1)).astype(int)
     return "".join(_BARS[height] for height in heights)
@@ -89,34 +89,36 @@ def _bars(values: NDArray[Any], low: float, high: float, width: int = 48) -> str
 
 def _show(facts: dict[str, Any], balance: NDArray[np.float64], between: NDArray[Any]) -> None:
     def line(name: str, text: str) -> None:
-        say(f"{name:<10} {text}")
+        print_lines(f"{name:<10} {text}")
 
     distances, summary = facts["distances"], facts["summary"]
     sample = "" if distances["n_classes"] == facts["classes"] else "a sample of "
     more = ", ..." if facts["classes"] > _SHOWN_CLASSES else ""
-    line("model", f"{facts['file']}, {size(facts['bytes'])}, format {facts['version']}")
+    line("model", f"{facts['file']}, {format_size(facts['bytes'])}, format {facts['version']}")
     line("classes", f"{facts['classes']:,}: {', '.join(facts['labels'])}{more}")
     line(
         "codes",
-        f"{facts['bits']} bits from {counted(facts['features'], 'feature')}, encoded in "
+        f"{facts['bits']} bits from {pluralise(facts['features'], 'feature')}, encoded in "
         f"{facts['precision']}",
     )
     if summary:
         line(
             "training",
-            f"{counted(summary.get('n_rows'), 'row')}, {facts['training']}; bitclass "
+            f"{pluralise(summary.get('n_rows'), 'row')}, {facts['training']}; bitclass "
             f"{summary.get('bitclass')}",
         )
     extractor = summary.get("extractor")
     if isinstance(extractor, dict):
         options = (f"{name}={value}" for name, value in extractor.items() if name != "kind")
         line("images", ", ".join([str(extractor.get("kind")), *options]))
-    line("balance", f"0 |{_bars(balance, 0, 1)}| 1  share of classes with the bit set, over bits")
+    line("balance", f"0 |{_bars(balance, 0, 1)}| 1  for each bit, fraction of classes that set it")
     line(
         "distances",
         f"0 |{_bars(between, 0, facts['bits'])}| {facts['bits']}  between {sample}"
         f"{distances['n_classes']:,} classes: smallest {distances['smallest']}, mean "
-        f"{distances['mean']:.1f}, to the nearest {distances['mean_to_nearest']:.1f}",
+        f"{distances['mean']:.1f}, mean to the nearest {distances['mean_to_nearest']:.1f}",
     )
     if facts["bit_balance"]["constant"]:
-        line("note", f"{counted(facts['bit_balance']['constant'], 'bit')} equal in all classes")
+        line(
+            "note", f"{pluralise(facts['bit_balance']['constant'], 'bit')} identical in all classes"
+        )

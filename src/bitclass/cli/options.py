@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -25,36 +25,34 @@ Extractor = Annotated[
     ),
 ]
 Projection = Literal["float32", "float16", "int8"]
-Jobs = Annotated[int | None, typer.Option(help="Threads; all cores by default.")]
+Jobs = Annotated[int | None, typer.Option(help="Number of threads; all cores by default.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dataclasses.dataclass(frozen=True)
 class RowOptions:
-    """How rows are read from files, with the names of `bitclass.io.open_rows`."""
+    """Options for reading rows, named as the parameters of `bitclass.io.open_rows`."""
 
     features: Annotated[
-        str | None, typer.Option(help="Array, column, or columns (a,b or f*) of the features.")
+        str | None, typer.Option(help="Feature array, column, or list of columns (a,b or f*).")
     ] = None
-    labels: Annotated[str | None, typer.Option(help="Array or column of the labels.")] = None
-    labels_file: Annotated[Path | None, typer.Option(help="File of the labels, one per row.")] = (
-        None
-    )
+    labels: Annotated[str | None, typer.Option(help="Label array or column.")] = None
+    labels_file: Annotated[Path | None, typer.Option(help="File with one label per row.")] = None
     text: Annotated[
-        str | None, typer.Option(help="Column of texts, whose n-grams are the features.")
+        str | None, typer.Option(help="Text column, whose n-grams are the features.")
     ] = None
     header: Annotated[
         bool | None,
         typer.Option(
-            help="Whether text files start with a line of column names; detected by default.",
+            help="Whether text files start with a header line; detected by default.",
             show_default=False,
         ),
     ] = None
     format: Annotated[
         str | None,
         typer.Option(
-            help="npy, npz, parquet, arrow, svmlight, matlab, hdf5, csv, jsonl or lines; by "
-            "default from the file extension.",
+            help="File format: npy, npz, parquet, arrow, svmlight, matlab, hdf5, csv, jsonl or "
+            "lines; by default from the file extension.",
         ),
     ] = None
     first_index: Annotated[
@@ -62,14 +60,14 @@ class RowOptions:
         typer.Option(
             min=0,
             max=1,
-            help="Index of the first feature in SVMlight files; by default as in "
-            "those of the model, or 0 if it occurs, else 1.",
+            help="Index of the first feature in SVMlight files; by default as in the model's "
+            "training files, or 0 if index 0 occurs, else 1.",
             show_default=False,
         ),
     ] = None
 
     def given(self) -> dict[str, Any]:
-        """Options for feature files that were given."""
+        """Options for feature files that the user has set."""
         given = {name: value for name, value in vars(self).items() if value is not None}
         given.pop("text", None)
         if self.features is not None:
@@ -78,25 +76,25 @@ class RowOptions:
 
 
 def expanded(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Any]:
-    """Give a command, for each parameter that is a dataclass, an option per field.
+    """Expand each dataclass parameter of a command into one option per field.
 
     Parameters
     ----------
     without : collection of str
-        Fields that are no options of this command, and keep their defaults.
+        Fields that are not options of this command and keep their defaults.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         parameters: list[inspect.Parameter] = []
         groups: dict[str, tuple[Any, list[str]]] = {}
         for parameter in inspect.signature(command, eval_str=True).parameters.values():
-            own = [parameter]
+            expansion = [parameter]
             group = parameter.annotation
             if isinstance(group, type) and dataclasses.is_dataclass(group):
                 fields = inspect.signature(group, eval_str=True).parameters
-                own = [field for name, field in fields.items() if name not in without]
-                groups[parameter.name] = group, [field.name for field in own]
-            parameters += [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
+                expansion = [field for name, field in fields.items() if name not in without]
+                groups[parameter.name] = group, [field.name for field in expansion]
+            parameters += [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in expansion]
 
         @functools.wraps(command)
         def run(**given: Any) -> None:

@@ -1,4 +1,4 @@
-"""`bitclass predict`: labels, best classes and their probabilities, of rows, texts or images."""
+"""`bitclass predict`: labels, best classes and their probabilities for rows, texts or images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import typer
 from numpy.typing import NDArray
 
 from bitclass.cli import options
-from bitclass.cli.console import shown_progress
+from bitclass.cli.console import progress_bars
 from bitclass.cli.data import (
     check_outputs,
     input_files,
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["command", "write_parquet"]
 
-#: One value per row, or (n, k) those of the best classes.
+#: Columns of shape (n,), or (n, k) for the k best classes.
 Columns = dict[str, NDArray[Any]]
-#: For each batch, columns of the input that are passed on, and those of the best classes.
+#: For each batch, columns copied from the input, and columns of the best classes.
 Results = Iterable[tuple[Columns, Columns]]
 
 
@@ -55,7 +55,7 @@ def command(
     rows: options.RowOptions,
     id: Annotated[
         list[str] | None,
-        typer.Option("--id", help="Column to copy to the output; may be given several times."),
+        typer.Option("--id", help="Column to copy to the output; may be repeated."),
     ] = None,
     out: Annotated[
         Path | None,
@@ -64,12 +64,12 @@ def command(
             "output."
         ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of best classes per row.")] = 1,
+    top: Annotated[int, typer.Option(min=1, help="Number of classes per row, best first.")] = 1,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Add the probabilities of these classes.")
     ] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Add the n-grams that speak most for the class.")
+        bool, typer.Option("--explain", help="Add the n-grams that contribute most.")
     ] = False,
     json: Annotated[
         bool, typer.Option("--json", help="Write JSON lines, one object per row, instead of CSV.")
@@ -77,9 +77,9 @@ def command(
 ) -> None:
     """Predict the classes of rows, texts or images.
 
-    Columns are selected by the names that the model was fitted with. A label column, as in the
-    file that `bitclass fit` took, is recognised and skipped; --labels names it. A model of texts
-    takes texts as arguments, or reads them from files: a column of CSV or JSON lines, or lines.
+    Columns are selected by the feature names the model was fitted with. A label column, as in
+    training files, is detected and ignored; --labels names it explicitly. A text model takes texts
+    as arguments, or reads them from a column of CSV or JSON lines files, or from plain lines.
     """
     out = None if out == Path("-") else out
     ending = (".jsonl" if json else ".csv") if out is None else out.suffix.lower()
@@ -88,18 +88,18 @@ def command(
     if json and _WRITERS[ending] is not _write_json:
         raise UsageError(f"{out}: with --json, --out must end in .jsonl")
     if ending == ".npy" and (top > 1 or probabilities or id):
-        raise UsageError(f"{out}: .npy holds labels alone; use .csv, .jsonl or .parquet")
+        raise UsageError(f"{out}: .npy holds only labels; use .csv, .jsonl or .parquet")
     packed = load_model(model)
     opened = _texts_in_arguments(data, rows, packed)
     if explain and packed.text is None:
-        raise UsageError("--explain: the model was not trained on the n-grams of texts")
+        raise UsageError("--explain: the model was not trained on n-grams of texts")
     check_outputs({"--out": out}, [model, *([] if opened else input_files(data, rows))])
     if top > len(packed.classes):
         raise UsageError(f"--top {top}: the model has only {len(packed.classes)} classes")
-    otherwise = "lines" if rows.text is None and takes_texts(packed) else "csv"
+    default_format = "lines" if rows.text is None and takes_texts(packed) else "csv"
     with contextlib.ExitStack() as stack:
         if opened is None:
-            paths, rows = stack.enter_context(with_standard_input(data, rows, otherwise))
+            paths, rows = stack.enter_context(with_standard_input(data, rows, default_format))
             opened = open_rows_of(
                 paths, rows, packed, labelled=False, part="test", columns=id or ()
             )
@@ -111,12 +111,12 @@ def command(
 def _texts_in_arguments(
     data: Sequence[Path], rows: options.RowOptions, model: PackedModel
 ) -> Rows | None:
-    """Rows of arguments that are texts; None if they are files."""
+    """Rows of the texts given as arguments; None if the arguments are files."""
     from bitclass.io import DataFileError
     from bitclass.io.opening import format_of
 
     def exists(path: Path) -> bool:
-        with contextlib.suppress(OSError):  # too long for the name of a file
+        with contextlib.suppress(OSError):  # too long for a file name
             return path == Path("-") or path.exists()
         return False
 
@@ -129,12 +129,12 @@ def _texts_in_arguments(
                 f"{unknown[0]}: no such file or folder; the model takes {takes}, not texts"
             )
         return None
-    if Path() in data:  # which an empty argument becomes, as that of an unset variable
-        raise UsageError("an argument is empty: give texts, files, or - for standard input")
+    if Path() in data:  # an empty argument, perhaps from an unset variable
+        raise UsageError("an argument is empty; expected texts, files, or - for standard input")
     if not missing or len(unknown) < len(missing) or rows.text or rows.format:
         return None
     if len(missing) < len(data):
-        raise UsageError(f"{missing[0]}: no such file; texts and files do not go together")
+        raise UsageError(f"{missing[0]}: no such file; texts and files cannot be combined")
     from bitclass.text import TextLines
 
     return text_rows(TextLines([str(path) for path in data]), model)
@@ -144,30 +144,30 @@ def _results(
     model: PackedModel, rows: Rows, top: int, probabilities: bool, explain: bool
 ) -> Iterator[tuple[Columns, Columns]]:
     names = getattr(rows, "names", None)
-    with shown_progress() as progress:
+    with progress_bars() as progress:
         for batch in progress.batches("predicting", rows):
-            passed = dict(batch.columns)
+            copied = dict(batch.columns)
             if names is not None:
-                passed["image"] = np.array(names[batch.first_row : batch.first_row + len(batch)])
+                copied["image"] = np.array(names[batch.first_row : batch.first_row + len(batch)])
             if top == 1 and not probabilities:
                 best = {"label": model.predict(batch.X)[:, None]}
             else:
                 found = model.top_classes(batch.X, top, probabilities=probabilities)
                 best = dict(zip(("label", "distance", "probability"), found, strict=False))
             if explain:
-                passed["ngrams"] = _reasons(model, batch.texts, best["label"][:, 0])
-            if clash := set(passed) & set(_flat(best)):
-                raise UsageError(f"--id {min(clash)}: the output has a column of that name")
-            yield passed, best
+                copied["ngrams"] = _explanations(model, batch.texts, best["label"][:, 0])
+            if clash := set(copied) & set(_flat(best)):
+                raise UsageError(f"--id {min(clash)}: the output already has a column of that name")
+            yield copied, best
 
 
-def _reasons(model: PackedModel, texts: Sequence[Any], labels: NDArray[Any]) -> NDArray[Any]:
-    """The n-grams that speak most for the label of each text, in words."""
-    told = [
+def _explanations(model: PackedModel, texts: Sequence[Any], labels: NDArray[Any]) -> NDArray[Any]:
+    """Describe the n-grams that contribute most to the label of each text."""
+    explanations = [
         ", ".join(f"{ngram!r} {share:.2f}" for ngram, share in model.explain(text, label, 5))
         for text, label in zip(texts, labels, strict=True)
     ]
-    return np.array(told, dtype=object)
+    return np.array(explanations, dtype=object)
 
 
 def _flat(best: Columns) -> Columns:
@@ -196,8 +196,8 @@ def _as_text(file: IO[Any]) -> Iterator[IO[str]]:
 def _write_csv(file: IO[Any], results: Results) -> None:
     with _as_text(file) as text:
         writer = csv.writer(text, lineterminator="\n")
-        for number, (passed, best) in enumerate(results):
-            columns = passed | _flat(best)
+        for number, (copied, best) in enumerate(results):
+            columns = copied | _flat(best)
             if number == 0:
                 writer.writerow(columns)
             writer.writerows(_records(columns))
@@ -205,8 +205,8 @@ def _write_csv(file: IO[Any], results: Results) -> None:
 
 def _write_json(file: IO[Any], results: Results) -> None:
     with _as_text(file) as text:
-        for passed, best in results:
-            columns = passed | {name: values[:, 0] for name, values in best.items()}
+        for copied, best in results:
+            columns = copied | {name: values[:, 0] for name, values in best.items()}
             for row, ranked in zip(_records(columns), _records(best), strict=True):
                 record = dict(zip(columns, row, strict=True))
                 if len(ranked[0]) > 1:
@@ -221,11 +221,11 @@ def _write_npy(file: IO[Any], results: Results) -> None:
 
 
 def _write_parquet(file: IO[Any], results: Results) -> None:
-    write_parquet(file, (passed | _flat(best) for passed, best in results))
+    write_parquet(file, (copied | _flat(best) for copied, best in results))
 
 
 def write_parquet(file: IO[Any], tables: Iterable[Columns]) -> None:
-    """Write tables of equal columns one after the other; (n, d) is a column of lists."""
+    """Write tables with the same columns to one file; (n, d) arrays become columns of lists."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -1,8 +1,8 @@
-"""Writing a model with the statistics beside it, and the report of what was trained.
+"""Writing a model with its statistics file, and reporting what was trained.
 
-Two files cannot be replaced at once. The statistics are written first, and note which statistics
-the model in place was fitted from. After a run that was killed in between, the next update finds
-them one step ahead of the model, and solves from them.
+Two files cannot be replaced atomically. The statistics are written first, and record the
+fingerprint of the statistics that the existing model was fitted from. If a run is killed in
+between, the next update finds the statistics one step ahead of the model, and solves from them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bitclass.cli.console import counted, describe_training, say, size
+from bitclass.cli.console import describe_training, format_size, pluralise, print_lines
 from bitclass.storage import ProjectionType, save
 from bitclass.training import Statistics, save_statistics
 
@@ -27,24 +27,31 @@ if TYPE_CHECKING:
     from bitclass.cli.data import Rows
     from bitclass.model import PackedModel
 
-__all__ = ["RECORDED", "file_versions", "model_lock", "report", "save_model", "statistics_path"]
+__all__ = [
+    "RECORDED_KEYS",
+    "file_versions",
+    "model_lock",
+    "report",
+    "save_model",
+    "statistics_path",
+]
 
-#: What is in the summary of a model about the files it was fitted on, and stays in updates.
-RECORDED = ("extractor", "text_column", "first_index")
-_NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+#: Keys of the model summary that describe the training files, and are kept in updates.
+RECORDED_KEYS = ("extractor", "text_column", "first_index")
+_LOCKS_UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 
 def statistics_path(model: Path) -> Path:
-    """The statistics file of a model, beside it; where `model` is a link, beside its target."""
+    """Path of the statistics file, next to the model; next to its target if `model` is a link."""
     model = Path(os.path.realpath(model)) if model.is_symlink() else model
     return model.with_name(model.name.removesuffix(".safetensors") + ".statistics.safetensors")
 
 
 @contextmanager
 def model_lock(model: Path) -> Iterator[None]:
-    """Wait until no other process writes the model, and let none write it within.
+    """Hold an exclusive lock for writing the model, waiting for other processes.
 
-    Where the system or the file system has no locks, there is a warning.
+    If the file system has no locks, a warning is issued instead.
     """
     path = Path(os.path.realpath(model))
     path = path.with_name(f".{path.name}.lock")
@@ -65,14 +72,16 @@ def model_lock(model: Path) -> Iterator[None]:
                     )
                     fcntl.flock(file, fcntl.LOCK_EX)
             except OSError as error:
-                if error.errno not in _NO_LOCKS:
+                if error.errno not in _LOCKS_UNSUPPORTED:
                     raise
-                warnings.warn(f"{path.parent}: no file locks; do not update at once", stacklevel=2)
+                warnings.warn(
+                    f"{path.parent}: no file locks; avoid concurrent updates", stacklevel=2
+                )
                 break
-            # The process that held the lock may have removed the file meanwhile.
+            # The process that held the lock may have removed the file in the meantime.
             if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 break
-        stack.callback(path.unlink, missing_ok=True)  # before the file is closed, and unlocked
+        stack.callback(path.unlink, missing_ok=True)  # before closing the file unlocks it
         yield
 
 
@@ -86,10 +95,10 @@ def save_model(
     text: NgramFeatures | None,
     notes: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a model and, if asked for, its statistics; to be called under `model_lock`.
+    """Write a model and, if requested, its statistics; to be called under `model_lock`.
 
-    `record` (those of `RECORDED` that are not None) goes to the summary of the model, `notes` to
-    the statistics file, and `text` is what turns texts into rows.
+    `record` (values of `RECORDED_KEYS`, ignored if None) is added to the model's summary, `notes`
+    to the statistics file. `text` is the model's n-gram extractor.
     """
     model = classifier.packed()
     if text is not None:
@@ -103,20 +112,20 @@ def save_model(
         else:
             warnings.warn(
                 "--keep-statistics has no effect on text and other wide rows: the model cannot be "
-                "updated, fit it again with all rows instead",
+                "updated; fit it again on all rows instead",
                 stacklevel=2,
             )
     save(path, model, projection=projection)
 
 
 def file_versions(rows: Rows) -> list[list[int]]:
-    """Size and time of change of each file: one that changed under its name is another file."""
+    """Size and modification time of each file, to detect that a file has changed."""
     paths = [*rows.paths, *rows.label_paths]
     return [[path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
 
 
 def report(path: Path, model: PackedModel, data: str, seconds: float, as_json: bool) -> None:
-    """Print what was trained on which data and how, from the summary of the model."""
+    """Print what was trained, on which data and how, from the model's summary."""
     summary = model.summary
     refinement = summary.get("refinement")
     accuracy = None
@@ -141,8 +150,10 @@ def report(path: Path, model: PackedModel, data: str, seconds: float, as_json: b
         }
         print(json.dumps(facts))
         return
-    rows, features = counted(summary.get("n_rows"), "row"), counted(model.n_features, "feature")
-    say(f"read    {data}")
-    say(f"learned {len(model.classes):,} classes from {rows} of {features} in {seconds:.1f} s")
-    say(f"by      {training}")
-    say(f"wrote   {path}, {size(n_bytes)}, {model.n_bits} bits")
+    rows, features = pluralise(summary.get("n_rows"), "row"), pluralise(model.n_features, "feature")
+    print_lines(f"read    {data}")
+    print_lines(
+        f"learned {len(model.classes):,} classes from {rows} of {features} in {seconds:.1f} s"
+    )
+    print_lines(f"by      {training}")
+    print_lines(f"wrote   {path}, {format_size(n_bytes)}, {model.n_bits} bits")

@@ -1,4 +1,4 @@
-"""`bitclass serve`: an HTTP service for models."""
+"""`bitclass serve`: serve models over HTTP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Host", "Port", "address", "command", "listen_on"]
 
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[
-    int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any that is free.")
+    int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free port.")
 ]
 
 
@@ -29,62 +29,62 @@ def command(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="[NAME=]MODEL...", help="Model files; a name is by default that of the file."
+            metavar="[NAME=]MODEL...", help="Model files; NAME defaults to the file name."
         ),
     ],
     host: Host = "127.0.0.1",
     port: Port = 8000,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="Further name that clients use for this server; may be repeated."),
+        typer.Option(help="Additional host name that clients may use; may be repeated."),
     ] = None,
     max_body: Annotated[
-        float, typer.Option(min=0.001, max=4096, help="Largest body of a request, in MB.")
+        float, typer.Option(min=0.001, max=4096, help="Maximum size of a request body, in MB.")
     ] = 20,
     max_rows: Annotated[
-        int, typer.Option(min=1, help="Most rows, texts or images per request.")
+        int, typer.Option(min=1, help="Maximum number of rows, texts or images per request.")
     ] = 10_000,
     max_connections: Annotated[
-        int, typer.Option(min=1, help="Most connections at the same time.")
+        int, typer.Option(min=1, help="Maximum number of connections per process.")
     ] = 256,
     workers: Annotated[
-        int, typer.Option(min=1, max=1000, help="Processes, which share the models.")
+        int, typer.Option(min=1, max=1000, help="Number of processes; they share the models.")
     ] = 1,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", help="Threads per process; the cores by default, shared out."),
+        typer.Option("--jobs", help="Threads per process; by default all cores, divided evenly."),
     ] = None,
 ) -> None:
-    """Serve models over HTTP: Open Inference Protocol, plain JSON, metrics and a page.
+    """Serve models over HTTP: Open Inference Protocol, plain JSON, metrics and a web page.
 
-    SIGTERM or Ctrl-C stops it after all accepted requests are answered. With --workers, each
-    process has its own connections, up to --max-connections, and one that dies is replaced.
+    SIGTERM or Ctrl-C stops the server after all accepted requests have been answered. With
+    --workers, a process that dies is replaced.
     """
     from bitclass._native import set_num_threads
     from bitclass._native.threads import effective_threads
     from bitclass.serving import Metrics, Service, create_server, fork_workers
 
     if workers > 1 and not hasattr(os, "fork"):
-        raise UsageError("--workers: this system has no fork; start several services instead")
+        raise UsageError("--workers: this system has no fork; start several servers instead")
     if jobs is not None:
         set_num_threads(jobs)
     elif workers > 1:
         set_num_threads(max(1, effective_threads() // workers))
-    plain = [_loaded(given) for given in models]
-    names = [each.name for each in plain]
+    loaded = [_load(argument) for argument in models]
+    names = [model.name for model in loaded]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"{name}: two models have this name; write NAME=MODEL")
+            raise UsageError(f"{name}: two models have this name; use NAME=MODEL")
     listener = listen_on(host, port, "use the models")
     title = f"serving {', '.join(names)} at {address(host, listener)}, stop with Ctrl-C"
     metrics = Metrics(names, workers)
     index = 0
-    tell_started: Callable[[], None] = partial(print, title, flush=True)
+    on_start: Callable[[], None] = partial(print, title, flush=True)
     if workers > 1:
-        index, tell_started = fork_workers(workers, listener, title)
+        index, on_start = fork_workers(workers, listener, title)
     metrics.use(index)
-    # After the fork: the threads of other libraries do not survive it.
-    served = [each.with_extractor() for each in plain]
+    # After the fork, which the threads of other libraries do not survive.
+    served = [model.with_extractor() for model in loaded]
     app = Service(
         served,
         max_body_bytes=int(max_body * 1e6),
@@ -93,25 +93,25 @@ def command(
         allowed_hosts=allow_host or (),
         metrics=metrics,
     )
-    server = create_server(app, max_connections=max_connections, on_start=tell_started)
+    server = create_server(app, max_connections=max_connections, on_start=on_start)
     server.run(sockets=[listener])
 
 
-def _loaded(given: str) -> ServedModel:
-    """A model from an argument, [NAME=]MODEL, that takes rows alone."""
+def _load(argument: str) -> ServedModel:
+    """Load a model from an argument [NAME=]MODEL, without its extractor."""
     from bitclass.serving import ServedModel
     from bitclass.storage import load
 
-    name, equals, path = given.rpartition("=")
+    name, equals, path = argument.rpartition("=")
     model = load(Path(path))
     try:
         return ServedModel(name if equals else Path(path).stem, model)
     except ValueError as error:
-        raise UsageError(f"{given}: {error}; write NAME=MODEL to give one") from error
+        raise UsageError(f"{argument}: {error}; set it with NAME=MODEL") from error
 
 
 def listen_on(host: str, port: int, what: str) -> socket.socket:
-    """Open a socket before any work, and warn if everybody who reaches it can do `what`."""
+    """Open a listening socket, and warn if other machines can reach it and do `what`."""
     from bitclass.serving import is_loopback, listen
 
     try:
@@ -120,9 +120,7 @@ def listen_on(host: str, port: int, what: str) -> socket.socket:
         reason = (error.strerror or str(error)).partition(" (while")[0]
         raise UsageError(f"--host {host} --port {port}: cannot listen there ({reason})") from error
     if not is_loopback(host):
-        warnings.warn(
-            f"--host {host}: everybody who can reach this machine can {what}", stacklevel=1
-        )
+        warnings.warn(f"--host {host}: anyone who can reach this machine can {what}", stacklevel=1)
     return listener
 
 

@@ -1,11 +1,11 @@
-"""The classifier on many machines, by Dask."""
+"""Training and prediction on Dask clusters."""
 
 try:
     import dask.array  # noqa: F401
     import distributed  # noqa: F401
-except ImportError as error:  # pragma: no cover - seen only without the extra
+except ImportError as error:  # pragma: no cover - only without the extra
     raise ImportError(
-        "training on a cluster needs Dask; install it with: pip install 'bitclass[dask]'"
+        "training on a cluster requires Dask; install it with: pip install 'bitclass[dask]'"
     ) from error
 
 from bitclass.distributed.cluster import ClusterError, FeatureFiles, PartitionError, connected

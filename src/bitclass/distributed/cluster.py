@@ -1,4 +1,4 @@
-"""The cluster: its client, results of its tasks, partitions of rows, and errors that name these."""
+"""Dask clients, task results, partitions of rows, and errors that name the partition."""
 
 from __future__ import annotations
 
@@ -42,31 +42,31 @@ __all__ = [
     "worker_threads",
 ]
 
-#: X (m, d) array, CSR or frame, labels (m,) or None, sample weights (m,) or None.
+#: X (m, d) as array, CSR or data frame, labels (m,) or None, sample weights (m,) or None.
 RowBatch = tuple[Features, Any, Any]
 
-# How long to wait for a scheduler to answer, for a cluster without running workers to get some, and
-# for a worker to answer the client, before the scheduler is asked for its results.
+# Timeouts for connecting to a scheduler, for a cluster without running workers to get some, and for
+# connecting to a worker directly before its results are fetched through the scheduler.
 CONNECT_SECONDS = 10.0
 WORKER_SECONDS = 60.0
 DIRECT_SECONDS = 3.0
 _POLL_SECONDS = 0.5
-# Partitions whose graphs together have this many times the tasks of their union share much of
-# their work, which is then computed once, on the cluster.
+# If the graphs of the partitions have together more than this many times the tasks of their union,
+# much of the work is shared, and is computed once, on the cluster.
 _MAX_SHARED_TASKS = 4
 
 
 class PartitionError(ValueError):
-    """A partition that cannot be used; the message starts with its number."""
+    """Error in a partition; the message starts with its number."""
 
 
 class ClusterError(ConnectionError):
-    """A cluster that cannot be reached, has no running workers, or lost them or its scheduler."""
+    """A cluster cannot be reached, has no running workers, or lost its workers or scheduler."""
 
 
 @contextlib.contextmanager
 def named_errors(partition: str) -> Iterator[None]:
-    """Name the partition in any error of the block."""
+    """Add the name of the partition to any error in the block."""
     try:
         yield
     except PartitionError:
@@ -83,7 +83,7 @@ def named_errors(partition: str) -> Iterator[None]:
 
 
 def current_client() -> Client:
-    """The client that Dask collections would use; an error where there is none."""
+    """The default client of Dask collections; an error if there is none."""
     try:
         client = distributed.default_client()
     except ValueError:
@@ -100,7 +100,7 @@ def current_client() -> Client:
 
 @contextlib.contextmanager
 def connected(where: str) -> Iterator[Client]:
-    """A client of the named cluster, which is closed at the end of the block.
+    """Connect a client to a cluster, and close it at the end of the block.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def connected(where: str) -> Iterator[Client]:
     ...     pass
     Traceback (most recent call last):
     ...
-    ValueError: a Dask cluster is named tcp://HOST:PORT or local:WORKERS, found 'cluster 7'
+    ValueError: a Dask cluster must be tcp://HOST:PORT or local:WORKERS, found 'cluster 7'
     """
     kind, _, rest = where.partition(":")
     if kind == "local" and rest.isascii() and rest.isdigit() and int(rest) > 0:
@@ -135,20 +135,20 @@ def connected(where: str) -> Iterator[Client]:
         return
     if "://" not in where or not rest.strip("/"):
         raise ValueError(
-            f"a Dask cluster is named tcp://HOST:PORT or local:WORKERS, found {where!r}"
+            f"a Dask cluster must be tcp://HOST:PORT or local:WORKERS, found {where!r}"
         )
     try:
         client = Client(where, timeout=CONNECT_SECONDS)
     except (OSError, ValueError) as error:
-        raise ClusterError(f"no Dask scheduler can be reached at {where}: {error}") from None
+        raise ClusterError(f"cannot reach a Dask scheduler at {where}: {error}") from None
     with client:
         yield client
 
 
 def worker_addresses(client: Client) -> list[str]:
-    """Addresses of the workers, at least one: a cluster without any is waited for."""
+    """Addresses of the workers; waits until there is at least one."""
     deadline = time.monotonic() + WORKER_SECONDS
-    # The list itself is waited for: a worker that was there may be gone the next moment.
+    # Not client.wait_for_workers: a worker may be gone again by the time the list is read.
     while not (workers := sorted(client.scheduler_info(n_workers=-1)["workers"])):
         if time.monotonic() > deadline:
             raise ClusterError(f"the Dask cluster has no workers after {WORKER_SECONDS:g} s")
@@ -157,7 +157,7 @@ def worker_addresses(client: Client) -> list[str]:
 
 
 def worker_threads(n_jobs: int | None) -> int:
-    """Threads of a task: `n_jobs`, or as many as its worker has."""
+    """Number of threads of a task: `n_jobs`, or by default that of its worker."""
     return n_jobs if n_jobs is not None else int(distributed.get_worker().state.nthreads)
 
 
@@ -167,20 +167,20 @@ def results(
     names: Sequence[str],
     report: Callable[[], None] | None = None,
 ) -> list[Any]:
-    """Results of tasks, in order; if one fails all are cancelled."""
+    """Wait for the results of tasks, in order; if one fails, all are cancelled."""
     try:
         _wait(client, futures, names, report)
-        # Straight from the workers, unless the client was told otherwise: through the scheduler
-        # 256 MB of rows cost six times the CPU time. That is where Dask turns to for what it cannot
-        # get, and it should not try for long.
+        # Directly from the workers, unless the client is configured otherwise: through the
+        # scheduler, 256 MB of rows take six times the CPU time. Dask falls back to the scheduler if
+        # it cannot connect to a worker, which should not take long.
         direct = client.direct_to_workers is not False
         with dask.config.set({"distributed.comm.timeouts.connect": DIRECT_SECONDS}):
             return list(client.gather(list(futures), direct=direct))
     except BaseException as error:
-        # The traceback holds futures, for which the cluster would go on computing.
+        # The traceback keeps the futures alive, so the cluster would continue computing them.
         with contextlib.suppress(Exception):
             client.cancel(list(futures))
-        # A lost connection shows as an error of any type.
+        # A lost connection can raise an error of any type.
         lost = isinstance(error, Exception) and client.status != "running"
         if lost or isinstance(error, distributed.CancelledError):
             raise ClusterError("the connection to the Dask scheduler was lost") from None
@@ -216,21 +216,22 @@ def _wait(
                 "all workers are paused for lack of memory" if is_paused else "no workers are left"
             )
             raise ClusterError(
-                f"{names[0]}: {found} for {WORKER_SECONDS:g} s; make partitions smaller or give "
-                "workers more memory"
+                f"{names[0]}: {found} for {WORKER_SECONDS:g} s; use smaller partitions or workers "
+                "with more memory"
             )
 
 
 def _named(errors: Sequence[tuple[BaseException, str]]) -> Exception:
-    """The first error of named tasks as the client raises it, without the worker's traceback."""
+    """Convert the first error of named tasks, without the traceback of the worker."""
     error, name = errors[0]
     if isinstance(error, KilledWorker):
         # Dask does not know which of the tasks that a worker had been given was the last one.
         given = [name for error, name in errors if isinstance(error, KilledWorker)]
         return ClusterError(
-            f"{' or '.join(dict.fromkeys(given))}: {error.allowed_failures + 1} workers died at "
-            f"it, the last at {error.last_worker.address}; most likely a partition does not fit "
-            "into the memory of a worker: make partitions smaller or give workers more memory"
+            f"{' or '.join(dict.fromkeys(given))}: {error.allowed_failures + 1} workers died while "
+            f"computing it, the last at {error.last_worker.address}; most likely a partition does "
+            "not fit into the memory of a worker: use smaller partitions or workers with more "
+            "memory"
         )
     if isinstance(error, PartitionError):
         return PartitionError(str(error))
@@ -248,24 +249,24 @@ def _named(errors: Sequence[tuple[BaseException, str]]) -> Exception:
 class Partition:
     """Rows that are read together."""
 
-    name: str  # for errors
-    #: X, y and sample_weight, delayed or None, or a function that gives batches of rows on a worker
+    name: str  # for error messages
+    #: X, y and sample_weight, delayed or None, or a function that yields batches on a worker
     rows: Any
-    n_rows: int | None  # None where only the workers know
-    shared: bool = False  # whether others need much of the same work
+    n_rows: int | None  # None if known only to the workers
+    shared: bool = False  # whether other partitions depend on much of the same work
 
     def in_sequence(self) -> Any:
-        """`rows` as an argument of a task that goes through several partitions.
+        """`rows` as an argument of a task that processes several partitions in sequence.
 
-        The task computes each when its turn comes. As delayed arguments Dask would compute all of
-        them before, and the worker would hold them all.
+        The task computes each partition when it needs it. If they were delayed arguments, Dask
+        would compute all of them first and keep them in the memory of the worker.
         """
         if callable(self.rows) or self.shared:
             return self.rows
         if not futures_of(self.rows):
-            # Together, because labels and weights are often made from the same values as X.
+            # Together, because labels and weights often depend on the same values as X.
             return partial(_batch, self.rows)
-        # What is in memory stays an argument, so that Dask brings it to the worker.
+        # Futures stay arguments, so that Dask transfers them to the worker.
         return tuple(
             part if part is None or futures_of(part) else partial(_value, part)
             for part in self.rows
@@ -281,7 +282,7 @@ def _value(part: Delayed) -> Any:
 
 
 def row_batches(rows: Any) -> Iterator[RowBatch]:
-    """The rows of a partition, on a worker."""
+    """Yield the rows of a partition, on a worker."""
     for parts in rows() if callable(rows) else [rows]:
         X, y, weights = (part() if callable(part) else part for part in parts)
         if np.ndim(X) != 2:
@@ -297,13 +298,13 @@ def row_batches(rows: Any) -> Iterator[RowBatch]:
 
 @dataclass(frozen=True)
 class FeatureFiles:
-    """Feature files that the workers read; they must see them at the same paths.
+    """Feature files read by the workers, at the same paths on all of them.
 
     Parameters
     ----------
     paths : path or sequence of paths
     features, labels, labels_file, format, n_features, first_index, header : optional
-        As `bitclass.io.open_rows` takes them.
+        As in `bitclass.io.open_rows`.
 
     Examples
     --------
@@ -321,7 +322,7 @@ class FeatureFiles:
     header: bool | None = None
 
     def open(self, feature_names: Sequence[str] | None = None, classes: Any = None) -> Any:
-        """Open the files on the machine that calls this."""
+        """Open the files on this machine."""
         from bitclass.io import open_rows
 
         given = {name: value for name, value in vars(self).items() if value is not None}
@@ -329,7 +330,7 @@ class FeatureFiles:
 
 
 def files_of(X: Any) -> FeatureFiles | None:
-    """The files that rows are given as, None where they are given as something else."""
+    """X as feature files; None if X is not a `FeatureFiles`, a path or a list of paths."""
     if isinstance(X, FeatureFiles):
         return X
     paths = X if isinstance(X, list | tuple) and X else [X]
@@ -344,7 +345,10 @@ def file_partitions(
     feature_names: tuple[str, ...] | None = None,
     classes: NDArray[Any] | None = None,
 ) -> list[Partition]:
-    """Consecutive ranges of rows of files, about equal; names and classes are those of a model."""
+    """Split the rows of files into consecutive ranges of about equal length.
+
+    `feature_names` and `classes` are those of a model.
+    """
     ends = np.linspace(0, n_rows, min(n_partitions, n_rows) + 1).astype(int).tolist()
     return [
         Partition(
@@ -359,7 +363,7 @@ def file_partitions(
 def _file_batches(
     files: FeatureFiles, start: int, stop: int, feature_names: Any, classes: Any
 ) -> Iterator[RowBatch]:
-    """Rows of files in batches of bounded size."""
+    """Yield rows of files in batches of bounded size."""
     rows = files.open(feature_names, classes)
     with contextlib.closing(rows.batches(start)) as batches:
         for batch in batches:
@@ -370,7 +374,7 @@ def _file_batches(
 
 
 def collection_partitions(X: Any, y: Any = None, sample_weight: Any = None) -> list[Partition]:
-    """Partitions of Dask arrays or frames; `y` and `sample_weight` may be NumPy arrays."""
+    """Partitions of Dask arrays or data frames; `y` and `sample_weight` may be NumPy arrays."""
     blocks, shared = _blocks("X", X)
     lengths = _lengths(X) if isinstance(X, da.Array) else None
     columns: list[list[Any]] = [blocks]
@@ -385,17 +389,17 @@ def collection_partitions(X: Any, y: Any = None, sample_weight: Any = None) -> l
                     f"shape {values.shape}"
                 )
             values = da.from_array(values, chunks=(lengths,))
-        own, own_shared = _blocks(name, values)
-        if len(own) != len(blocks):
-            raise PartitionError(f"{name} has {len(own)} partitions, but X has {len(blocks)}")
+        column, column_shared = _blocks(name, values)
+        if len(column) != len(blocks):
+            raise PartitionError(f"{name} has {len(column)} partitions, but X has {len(blocks)}")
         if lengths is not None and isinstance(values, da.Array):
             for index, pair in enumerate(zip(values.chunks[0], lengths, strict=True)):
                 if pair[0] != pair[1] and not np.isnan(pair[0]):
                     raise PartitionError(
                         f"partition {index}: {name} has {pair[0]} rows, but X has {pair[1]}"
                     )
-        columns.append(own)
-        shared = shared or own_shared
+        columns.append(column)
+        shared = shared or column_shared
     return [
         Partition(f"partition {index}", rows, lengths[index] if lengths else None, shared)
         for index, rows in enumerate(zip(*columns, strict=True))
@@ -403,50 +407,51 @@ def collection_partitions(X: Any, y: Any = None, sample_weight: Any = None) -> l
 
 
 def _lengths(X: da.Array) -> tuple[int, ...]:
-    """Rows of the blocks of an array, which must have all features each."""
+    """Number of rows of each block of an array; every block must have all features."""
     if X.ndim != 2:
         raise ValueError(f"X must have 2 dimensions, found {X.ndim}")
     if np.isnan(X.shape).any():
-        raise ValueError("X has chunks of unknown size: call X.compute_chunk_sizes() first")
+        raise ValueError("X has chunks of unknown size; call X.compute_chunk_sizes() first")
     if X.numblocks[1] != 1:
         raise ValueError(
-            f"X must not be split along the features, found chunks of {X.chunks[1]} features: use "
+            f"X must not be split along the features, found chunks of {X.chunks[1]} features; use "
             "X.rechunk({1: -1})"
         )
     return tuple(map(int, X.chunks[0]))
 
 
 def _blocks(name: str, values: Any) -> tuple[list[Delayed], bool]:
-    """The partitions, each with its own tasks only, and whether they share much of these."""
+    """The partitions, each with only the tasks it needs, and whether they share many tasks."""
     if not (dask.is_dask_collection(values) and hasattr(values, "to_delayed")):
         raise TypeError(
-            f"{name} must be a Dask array, a Dask frame or paths of files, found "
-            f"{type(values).__name__}; BinaryCodeClassifier learns from rows in memory"
+            f"{name} must be a Dask array, a Dask data frame or paths of files, found "
+            f"{type(values).__name__}; use BinaryCodeClassifier for rows in memory"
         )
-    # Optimising drops the futures of what is in memory, and nothing would keep it there.
+    # Optimising would drop the futures that keep persisted data in memory.
     optimize = not futures_of(values)
     blocks = np.ravel(values.to_delayed(optimize_graph=optimize)).tolist()
     graph = dict(blocks[0].__dask_graph__())
     found, n_tasks = [], 0
     for block in blocks:
-        own = cull(graph, [block.key])[0]
-        n_tasks += len(own)
+        tasks = cull(graph, [block.key])[0]
+        n_tasks += len(tasks)
         if n_tasks > _MAX_SHARED_TASKS * len(graph):
             return blocks, True
-        found.append(Delayed(block.key, own))
+        found.append(Delayed(block.key, tasks))
     return found, False
 
 
 def grouped(client: Client, partitions: Sequence[Partition], workers: list[str]) -> list[list[int]]:
-    """One group of partitions per worker: those that it holds, or a run of consecutive ones."""
-    held = [futures_of(partition.rows[0]) for partition in partitions]
-    # A future that several partitions are made from does not tell where they are.
-    uses = Counter(future.key for futures in held for future in futures)
-    own = [[future for future in futures if uses[future.key] == 1] for futures in held]
-    where = client.who_has([future for futures in own for future in futures]) if any(own) else {}
+    """One group of partitions per worker: those in its memory, or a run of consecutive ones."""
+    persisted = [futures_of(partition.rows[0]) for partition in partitions]
+    # A future that several partitions depend on does not tell where they are.
+    uses = Counter(future.key for futures in persisted for future in futures)
+    unique = [[future for future in futures if uses[future.key] == 1] for futures in persisted]
+    keys = [future for futures in unique for future in futures]
+    where = client.who_has(keys) if keys else {}
     groups: dict[str, list[int]] = {worker: [] for worker in workers}
     elsewhere = []
-    for index, futures in enumerate(own):
+    for index, futures in enumerate(unique):
         holders = [worker for future in futures for worker in where.get(future.key, ())]
         known = [worker for worker in holders if worker in groups]
         if known:

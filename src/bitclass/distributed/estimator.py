@@ -1,4 +1,4 @@
-"""The estimator that learns on a Dask cluster, and predicts lazily on its workers."""
+"""The estimator that trains on a Dask cluster and predicts lazily on its workers."""
 
 from __future__ import annotations
 
@@ -35,21 +35,20 @@ _FILE_PARTITIONS_PER_WORKER = 4
 
 
 class DaskBinaryCodeClassifier(BinaryCodeClassifier):
-    """`BinaryCodeClassifier` on a Dask cluster: the same parameters, the same model.
+    """`BinaryCodeClassifier` on a Dask cluster, with the same parameters and the same model.
 
-    Workers sum their partitions, the sums are merged, and the client solves. It uses the cluster of
-    the current `distributed.Client`.
+    The workers sum over their partitions, the sums are merged, and the client solves for the model.
+    The cluster is that of the current `distributed.Client`.
 
     Parameters and attributes are those of `BinaryCodeClassifier`, except that `class_weight` cannot
-    be "balanced", `initial_codes` cannot be an array, and "projection" and "cca_itq" need
-    ``loss="hinge"``. `n_jobs` is the number of threads of a task, by default as many as its worker
-    has.
+    be "balanced", `initial_codes` cannot be an array, and "projection" and "cca_itq" require
+    ``loss="hinge"``. `n_jobs` is the number of threads per task, by default that of its worker.
 
-    Standardisation, anchors and starting codes are set up on a random sample of at most about
-    10,000 rows, the same for the same `random_state` and partitions. With ``refine=False`` the
-    model is that of a `BinaryCodeClassifier` that gets this sample, and the partitions by
-    `fit_batches`. Refinement runs on the client, on at most about 256 MB of rows, which are chosen
-    by their numbers, however they are partitioned.
+    Standardisation, anchors and starting codes are computed from a random sample of at most about
+    10,000 rows, the same for the same `random_state` and partitions. With ``refine=False``, the
+    model is that of `BinaryCodeClassifier.fit_batches` with this sample and the partitions as
+    batches. Refinement runs on the client, on at most about 256 MB of rows; which rows these are
+    does not depend on the partitions.
 
     Examples
     --------
@@ -68,7 +67,7 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
     BinaryCodeClassifier(n_bits=32, random_state=0)
     """
 
-    def fit(  # type: ignore[override]  # no groups: rows that are held out are on the client
+    def fit(  # type: ignore[override]  # without groups: held-out rows are split on the client
         self,
         X: Any,
         y: Any = None,
@@ -76,59 +75,60 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         *,
         progress: Progress | None = None,
     ) -> Self:
-        """Learn from Dask collections, or from files that the workers read.
+        """Train on Dask collections, or on files read by the workers.
 
         Parameters
         ----------
-        X : Dask array of shape (n_samples, n_features), Dask frame, FeatureFiles, or list of paths
+        X : Dask array of shape (n_samples, n_features), Dask data frame, FeatureFiles, or list \
+                of paths
             An array must not be split along the features; its blocks may be CSR matrices or tensors
-            of other libraries. What is not in the memory of the workers is computed twice, once for
-            the sample and once for the sums: persist it if it fits.
+            of other libraries. Data that are not in the memory of the workers are computed twice,
+            once for the sample and once for the sums; persist them if they fit.
         y : Dask array or series of shape (n_samples,), or NumPy array
-            Labels, in the same partitions as X; None where X is files.
+            Labels, in the same partitions as X; None if X is files.
         sample_weight : as y, optional
         progress : callable, optional
-            Called now and then with the name of the pass, how much of it is done, and how much
-            there is: partitions of "sampling", rows of "learning".
+            Called periodically with the name of the pass, the amount done and the total:
+            partitions in "sampling", rows in "learning".
 
         Returns
         -------
         self
-            If anything is raised, the estimator is as it was before the call.
+            If an error is raised, the estimator is unchanged.
 
         Raises
         ------
         PartitionError
-            If a partition cannot be used; the message has its number.
+            If a partition cannot be used; the message contains its number.
         ClusterError
-            If the cluster cannot be used, or was lost.
+            If the cluster cannot be used, or the connection was lost.
         """
         local = BinaryCodeClassifier(**self.get_params(deep=False))
         settings = local._checked_settings(in_batches=True)
         codes = check_initial_codes(self.initial_codes, None, self.n_bits)
         if settings.table is not None and codes in ("projection", "cca_itq"):
             raise ValueError(
-                f"initial_codes={codes!r} gives each row a code of its own, which only "
-                f"loss='hinge' can sum on a cluster, found loss={settings.loss!r}; use "
+                f"initial_codes={codes!r} gives each row its own code, which requires "
+                f"loss='hinge' on a cluster, found loss={settings.loss!r}; use "
                 "initial_codes='means' or 'random'"
             )
         if files_of(X) is None:
             if y is None:
-                raise ValueError("y must be given where X is not files")
+                raise ValueError("y is required unless X is files")
         elif y is not None or sample_weight is not None:
-            raise ValueError("y and sample_weight must be None where X is files")
+            raise ValueError("y and sample_weight must be None if X is files")
         fit_on_workers(local, current_client(), X, y, sample_weight, progress)
         self.__dict__.pop("feature_names_in_", None)
         self.__dict__.update(local.__dict__)
         return self
 
     def to_local(self) -> BinaryCodeClassifier:
-        """The ordinary classifier, fitted as this one is.
+        """Convert to a fitted `BinaryCodeClassifier`.
 
         Returns
         -------
         BinaryCodeClassifier
-            It shares the arrays of this one.
+            A classifier that shares the arrays of this one.
         """
         check_is_fitted(self)
         local = BinaryCodeClassifier()
@@ -141,7 +141,7 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         Parameters
         ----------
         X : as in `fit`
-            Columns of frames and files are selected by name, where `fit` had names.
+            Columns of data frames and files are selected by name if `fit` had feature names.
 
         Returns
         -------
@@ -150,7 +150,7 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         return self._lazy(X, "predict")[0]
 
     def encode(self, X: Any) -> da.Array:
-        """Codes of samples, packed, lazily.
+        """Encode samples as packed codes, lazily.
 
         Parameters
         ----------
@@ -163,25 +163,26 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         return self._lazy(X, "encode")[0]
 
     def top_classes(self, X: Any, k: int, *, probabilities: bool = False) -> tuple[da.Array, ...]:
-        """The k nearest classes, lazily.
+        """Find the k nearest classes, lazily.
 
         Parameters
         ----------
         X : as in `predict`
         k : int in [1, n_classes]
         probabilities : bool, default=False
-            Whether to return the probabilities of these classes as well.
+            Whether to also return the probabilities of these classes.
 
         Returns
         -------
         labels : Dask array of shape (n_samples, k)
         distances : Dask array of shape (n_samples, k), int32
-        probabilities : Dask array of shape (n_samples, k), where asked for
+        probabilities : Dask array of shape (n_samples, k)
+            Only if `probabilities` is True.
         """
         return self._lazy(X, "top_classes", k=k, probabilities=probabilities)
 
     def decision_function(self, X: Any) -> da.Array:
-        """Inner products of class weights and codes, lazily.
+        """Compute inner products of class weights and codes, lazily.
 
         Parameters
         ----------
@@ -195,7 +196,7 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         return self._lazy(X, "decision_function")[0]
 
     def predict_proba(self, X: Any) -> da.Array:
-        """Class probabilities, lazily.
+        """Compute class probabilities, lazily.
 
         Parameters
         ----------
@@ -226,10 +227,10 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         return float(hits / total)
 
     def _lazy(self, X: Any, method: str, **arguments: Any) -> tuple[da.Array, ...]:
-        """What a method of the estimator gives for each partition, as Dask arrays."""
+        """Results of a method of the estimator for all partitions, as Dask arrays."""
         partitions = self._partitions(X)
         example = np.zeros((1, self.n_features_in_), dtype=np.float32)
-        found = getattr(self._nameless(), method)(example, **arguments)
+        found = getattr(self._without_names(), method)(example, **arguments)
         empty = tuple(array[:0] for array in (found if isinstance(found, tuple) else (found,)))
         columns: list[list[da.Array]] = [[] for _ in empty]
         tasks = self._tasks(partitions, method, empty, **arguments)
@@ -247,16 +248,16 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         empty: tuple[NDArray[Any], ...],
         **arguments: Any,
     ) -> list[Any]:
-        # One task that all others depend on.
-        predictor = dask.delayed(self._nameless(), traverse=False)
+        # A single task that all others depend on.
+        predictor = dask.delayed(self._without_names(), traverse=False)
         answers, names = dask.delayed(_answers, nout=len(empty)), self._feature_names()
         return [
             answers(part.name, part.rows, predictor, names, method, empty, arguments)
             for part in partitions
         ]
 
-    def _nameless(self) -> BinaryCodeClassifier:
-        """The ordinary classifier, for rows whose columns have been selected by name."""
+    def _without_names(self) -> BinaryCodeClassifier:
+        """The local classifier without feature names: columns are selected before."""
         local = self.solve().to_local()
         local.__dict__.pop("feature_names_in_", None)
         return local
@@ -266,13 +267,13 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         return None if names is None else tuple(names.tolist())
 
     def _partitions(self, X: Any, y: Any = None, sample_weight: Any = None) -> list[Partition]:
-        """Rows to predict, checked as far as possible before any are computed."""
+        """Partitions of X, checked as far as possible without computing them."""
         check_is_fitted(self)
         files, names = files_of(X), self._feature_names()
         if files is not None:
             client = current_client()
             n_partitions = _FILE_PARTITIONS_PER_WORKER * len(worker_addresses(client))
-            # Workers may see other paths than the client.
+            # The client may not have access to the files.
             future = client.submit(_sizes, files, names, pure=False)
             n_rows, n_features = results(client, [future], ["files"])[0]
             partitions = file_partitions(files, n_rows, n_partitions, names, self.classes_)
@@ -301,7 +302,7 @@ def _answers(
     empty: tuple[NDArray[Any], ...],
     arguments: dict[str, Any],
 ) -> tuple[NDArray[Any], ...]:
-    """What a method gives for the rows of a partition; `empty` if there are none."""
+    """Results of a method for the rows of a partition; `empty` if there are no rows."""
     answers = [empty]
     with named_errors(name), thread_limit(worker_threads(classifier.n_jobs)):
         for X, y, sample_weight in row_batches(rows):
@@ -318,7 +319,7 @@ def _answers(
 
 
 def _hits(predicted: Any, y: Any, sample_weight: Any) -> Any:
-    """Weight of the rows that are predicted rightly, and of all, shape (1, 2)."""
+    """Total weight of correctly predicted rows and of all rows, shape (1, 2)."""
     if y is None:
         raise ValueError("no labels to compare with")
     weights = np.ones(len(y)) if sample_weight is None else sample_weight

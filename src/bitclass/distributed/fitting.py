@@ -1,4 +1,4 @@
-"""Training on a cluster: a sample, sums on the workers, a tree of merges, the solution here."""
+"""Training on a cluster: sampling, sums on the workers, a tree of merges, solving on the client."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from bitclass.validation import check_initial_codes, check_rows, settings_of
 
 __all__ = ["Progress", "fit_on_workers"]
 
-#: Called with the name of the pass, how much of it is done, and how much there is.
+#: Called with the name of the pass, the amount done and the total.
 Progress = Callable[[str, int, int], None]
 #: Number of the first row, then X (m, d), labels (m,) and sample weights (m,) or None.
 SelectedRows = tuple[int, Features, NDArray[Any], NDArray[Any] | None]
 
-# The sample that sets up standardisation, anchors and starting codes.
+# Size of the sample for standardisation, anchors and starting codes.
 SAMPLE_ROWS = 10_000
-# Bytes of rows that the client holds: of that sample, and of the rows for refinement.
+# Maximum size of that sample, and of the rows for refinement, in the memory of the client.
 SAMPLE_BYTES = 256 << 20
 
 
@@ -62,7 +62,7 @@ def fit_on_workers(
     sample_weight: Any,
     progress: Progress | None,
 ) -> None:
-    """Train on files that the workers read, or on partitions of Dask collections."""
+    """Train on files read by the workers, or on partitions of Dask collections."""
     workers = worker_addresses(client)
     files = files_of(X)
     if files is not None:
@@ -77,7 +77,7 @@ def fit_on_workers(
         lengths = [sample.n_rows for sample in samples]
         groups = grouped(client, partitions, workers)
     names = next((sample.feature_names for sample in samples if sample.n_rows), None)
-    task = _summing(classifier, samples, names, sum(lengths))
+    task = _sum_settings(classifier, samples, names, sum(lengths))
 
     first_rows = np.cumsum([0, *lengths]).tolist()
     sums, drawn = [], []
@@ -100,9 +100,9 @@ def fit_on_workers(
 
     client.subscribe_topic(task.topic, on_event)
     try:
-        # Anchors and starting codes travel with the tasks, where Dask would warn above 10 MB.
+        # Tasks contain anchors and starting codes; Dask would warn above 10 MB.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
-            futures = client.compute([_merged(sums), *drawn])
+            futures = client.compute([_merge_tree(sums), *drawn])
         statistics, *selected = results(client, futures, ["the sums"] * len(futures), report)
     finally:
         with contextlib.suppress(ClosedClientError):  # or it would hide why it is closed
@@ -130,10 +130,10 @@ def _seed(classifier: BinaryCodeClassifier) -> int:
 
 
 class _Sample(NamedTuple):
-    """Some rows of a partition, or of files, and what there is to know about all of them."""
+    """Some rows of a partition or of files, with facts about all of its rows."""
 
     name: str  # of the partition
-    n_rows: int  # of all rows
+    n_rows: int  # in the partition
     feature_names: tuple[str, ...] | None
     X: Any
     labels: NDArray[Any]
@@ -143,17 +143,17 @@ def _sample_files(files: FeatureFiles) -> _Sample:
     with named_errors("files"):
         rows = files.open()
         if not rows.has_labels:
-            raise ValueError(f"{rows.description}: no labels found; name them with labels")
+            raise ValueError(f"{rows.description}: no labels found; specify them with labels")
         return _Sample("files", rows.n_rows, rows.feature_names, *rows.sample())
 
 
 def _sample_partitions(
     client: Client, partitions: Sequence[Partition], seed: int, progress: Progress | None
 ) -> list[_Sample]:
-    """Check all partitions on the workers, and draw a few rows of each."""
+    """Check all partitions on the workers, and sample a few rows of each."""
     lengths = [partition.n_rows for partition in partitions]
     total = sum(length or 0 for length in lengths)
-    # Where lengths are not known before, twice an even share leaves room for some that are longer.
+    # If lengths are unknown, twice an even share leaves room for partitions that are longer.
     even = -(-2 * SAMPLE_ROWS // len(partitions))
     quotas = [even if n is None else -(-n * SAMPLE_ROWS // max(total, 1)) for n in lengths]
     tasks = [
@@ -171,32 +171,32 @@ def _sample_partitions(
 
 
 def _sample_partition(name: str, seed: tuple[int, int], quota: int, rows: Any) -> _Sample:
-    """Draw at most `quota` rows of a partition."""
+    """Sample at most `quota` rows of a partition."""
     with named_errors(name):
         X, labels, weights = next(row_batches(rows))
-        counting = np.arange(X.shape[0]) if weights is None else np.flatnonzero(weights > 0)
-        # Fewer of wide rows.
+        candidates = np.arange(X.shape[0]) if weights is None else np.flatnonzero(weights > 0)
+        # Fewer if the rows are wide.
         max_rows = max(256, SAMPLE_BYTES // (8 * max(1, X.shape[1])))
         quota = -(-quota * min(max_rows, SAMPLE_ROWS) // SAMPLE_ROWS)
-        drawn = np.sort(np.random.default_rng(seed).permutation(counting)[:quota])
+        drawn = np.sort(np.random.default_rng(seed).permutation(candidates)[:quota])
         columns = tuple(getattr(X, "columns", ()))
         are_names = columns and all(isinstance(column, str) for column in columns)
         names = columns if are_names else None
-        return _Sample(name, X.shape[0], names, _rows_of(X, drawn), labels[drawn])
+        return _Sample(name, X.shape[0], names, _take_rows(X, drawn), labels[drawn])
 
 
-def _rows_of(X: Any, rows: NDArray[np.intp]) -> Any:
+def _take_rows(X: Any, rows: NDArray[np.intp]) -> Any:
     return X.iloc[rows] if hasattr(X, "iloc") else to_host(take(X, rows))
 
 
-def _joined_sample(
+def _join_samples(
     classifier: BinaryCodeClassifier,
     samples: Sequence[_Sample],
     names: tuple[str, ...] | None,
 ) -> tuple[Features, NDArray[Any], NDArray[np.float64]]:
-    """Rows in about the same share of each partition, labels, and class weights.
+    """Rows with about the same share of each partition, labels, and class weights.
 
-    `classifier` learns the number of features.
+    Also sets `n_features_in_` of the classifier.
     """
     share = SAMPLE_ROWS / max(1, sum(sample.n_rows for sample in samples))
     parts: list[tuple[Features, NDArray[Any], NDArray[np.float64]]] = []
@@ -204,10 +204,10 @@ def _joined_sample(
         n = min(len(sample.labels), -(-sample.n_rows * min(share, 1.0) // 1))
         if n == 0:
             continue
-        # Every k-th of the rows, which are in order.
+        # Evenly spaced rows, which are in order.
         rows = np.linspace(0, len(sample.labels), int(n), endpoint=False).astype(int)
         with named_errors(sample.name):
-            X = _rows_of(sample.X, rows)
+            X = _take_rows(sample.X, rows)
             if not parts:
                 classifier.n_features_in_ = X.shape[1] if names is None else len(names)
             X = as_features(X, classifier.n_features_in_, names)
@@ -215,15 +215,15 @@ def _joined_sample(
             check_label_kinds(parts[0][1] if parts else labels, labels)
         parts.append((X, labels, np.ones(len(labels)) if weights is None else weights))
     if not parts:
-        raise ValueError("X must have rows of positive weight, found none")
+        raise ValueError("X must have rows with positive weight, found none")
     columns = list(zip(*parts, strict=True))
     sparse = any(scipy.sparse.issparse(X) for X in columns[0])
     X = scipy.sparse.vstack(columns[0], format="csr") if sparse else np.concatenate(columns[0])
     weights = np.concatenate(columns[2])
     if not weights.any():
-        raise ValueError("class_weight must be positive for some class of the sample")
-    counts = weights > 0
-    return X[counts], np.concatenate(columns[1])[counts], weights[counts]
+        raise ValueError("class_weight must be positive for some class in the sample")
+    mask = weights > 0
+    return X[mask], np.concatenate(columns[1])[mask], weights[mask]
 
 
 # -------------------------------------------------------------------------------------------------
@@ -232,24 +232,24 @@ def _joined_sample(
 
 
 @dataclass(frozen=True)
-class _Summing:
-    """What the tasks that sum have in common."""
+class _SumSettings:
+    """Settings shared by all tasks that sum."""
 
-    empty: Callable[[], Statistics]  # the zeros themselves may be large
-    checks: BinaryCodeClassifier  # not fitted: number of features, class weights, threads
+    empty: Callable[[], Statistics]  # a function, since the zeros may be large
+    checks: BinaryCodeClassifier  # unfitted: number of features, class weights, threads
     feature_names: tuple[str, ...] | None
-    share: float  # of the rows, to draw for refinement
-    seed: int  # of the draw
-    topic: str  # where progress is reported
+    share: float  # fraction of rows to sample for refinement
+    seed: int  # of this sample
+    topic: str  # for progress events
 
 
-def _summing(
+def _sum_settings(
     classifier: BinaryCodeClassifier,
     samples: Sequence[_Sample],
     names: tuple[str, ...] | None,
     n_rows: int,
-) -> _Summing:
-    X, labels, weights = _joined_sample(classifier, samples, names)
+) -> _SumSettings:
+    X, labels, weights = _join_samples(classifier, samples, names)
     share = 0.0
     if classifier.refine is not False:
         share = min(1.0, SAMPLE_BYTES / (n_rows * sizeof(X) / X.shape[0]))
@@ -261,21 +261,21 @@ def _summing(
     empty = partial(Statistics, start.starting, start.shift, start.scale, anchors=start.anchors)
     checks = BinaryCodeClassifier(class_weight=classifier.class_weight, n_jobs=classifier.n_jobs)
     checks.n_features_in_ = classifier.n_features_in_
-    return _Summing(empty, checks, names, share, seed, f"bitclass-{uuid.uuid4().hex}")
+    return _SumSettings(empty, checks, names, share, seed, f"bitclass-{uuid.uuid4().hex}")
 
 
 @sizeof.register(Statistics)  # type: ignore[untyped-decorator]
 def _statistics_bytes(statistics: Statistics) -> int:
-    """Bytes of sums, by which Dask decides where to merge them and what fits into memory."""
+    """Size of statistics, by which Dask decides where to merge them and what fits into memory."""
     return int(sum(array.nbytes for array in vars(statistics).values() if hasattr(array, "nbytes")))
 
 
 def _sum(
-    task: _Summing, number: int, group: list[tuple[str, int, Any]]
+    task: _SumSettings, number: int, group: list[tuple[str, int, Any]]
 ) -> tuple[Statistics, list[SelectedRows]]:
-    """Sum a group of partitions, one after the other, and draw rows for refinement.
+    """Sum over a group of partitions in sequence, and sample rows for refinement.
 
-    It changes none of its arguments, so that Dask may run it again.
+    The arguments are not modified, so that Dask can run it again.
     """
     statistics = task.empty()
     selected: list[SelectedRows] = []
@@ -293,14 +293,14 @@ def _sum(
 
 
 def _add(
-    task: _Summing,
+    task: _SumSettings,
     statistics: Statistics,
     first_row: int,
     X: Any,
     y: NDArray[Any],
     sample_weight: NDArray[Any] | None,
 ) -> list[SelectedRows]:
-    """Add a batch of rows; those that are selected for refinement, if any."""
+    """Add a batch of rows, and return the rows selected for refinement."""
     if not is_foreign(X):
         X = as_features(X, task.checks.n_features_in_, task.feature_names)
     X, labels, weights = check_rows(task.checks, X, y, sample_weight, reset=False)
@@ -313,13 +313,13 @@ def _add(
     chosen = np.flatnonzero(uniform(first_row + rows, task.seed, 0) < task.share)
     if not len(chosen):
         return []
-    # Class weights are applied where these rows are used.
-    own = None if sample_weight is None else sample_weight[rows[chosen]]
-    return [(first_row, to_host(take(X, chosen)), labels[chosen], own)]
+    # Without class weights, which are applied where these rows are used.
+    weights = None if sample_weight is None else sample_weight[rows[chosen]]
+    return [(first_row, to_host(take(X, chosen)), labels[chosen], weights)]
 
 
-def _merged(sums: list[Delayed]) -> Delayed:
-    """A tree of merges."""
+def _merge_tree(sums: list[Delayed]) -> Delayed:
+    """Merge sums in a binary tree."""
     while len(sums) > 1:
         pairs = [sums[index : index + 2] for index in range(0, len(sums), 2)]
         sums = [dask.delayed(_merge)(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
@@ -327,7 +327,7 @@ def _merged(sums: list[Delayed]) -> Delayed:
 
 
 def _merge(one: Statistics, other: Statistics) -> Statistics:
-    """Merge into new statistics: Dask may send or use the given ones again."""
+    """Merge into new statistics, since Dask may use the given ones again."""
     merged = Statistics(one.starting, one.shift, one.scale, anchors=one.anchors)
     merged.merge(one)
     merged.merge(other)

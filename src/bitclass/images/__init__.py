@@ -1,4 +1,4 @@
-"""Images to rows of features: image sets, feature extractors, and the rows they give."""
+"""Features of images: image datasets, feature extractors, and rows of features."""
 
 from bitclass.images.extractors import (
     EfficientNetLite0,

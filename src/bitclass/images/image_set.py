@@ -1,4 +1,4 @@
-"""Image datasets: which files belong to them, and the class of each."""
+"""Image datasets: their files, and the class of each."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = [
     "printable",
 ]
 
-#: Files with these suffixes, in upper or lower case, are taken for images.
+#: Files with these suffixes, in upper or lower case, are treated as images.
 SUFFIXES = (
     ".bmp", ".gif", ".jpeg", ".jpg", ".jp2", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif",
     ".tiff", ".webp",
 )  # fmt: skip
-# A folder with a file of another known format in it holds rows of features. Text tables do not
-# count: many sets of images come with some.
+# A folder that contains a file of another known format is a folder of feature files. Text tables
+# do not count: many image datasets contain some.
 _TABLES = (None, "csv", "jsonl", "lines")
 
 
 class ImageError(ValueError):
-    """An image or a set of images that cannot be read; the message is one line that names it."""
+    """An image or image dataset that cannot be read; the message is one line that names it."""
 
 
 class ImageWarning(UserWarning):
@@ -48,13 +48,13 @@ class ImageSet:
     Attributes
     ----------
     names : sequence of str
-        One unique name per image; for a folder the relative paths.
+        One unique name per image: its path, relative to the folder.
     labels : ndarray of shape (n_images,) or None
         Class names.
     files : sequence of str
         Path of each image.
     paths : tuple of Path
-        Files and folders that the set was opened from.
+        Files and folders from which the dataset was opened.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class ImageSet:
     def __post_init__(self) -> None:
         if self.labels is not None and self.labels.shape != (len(self.names),):
             raise ValueError(
-                f"labels must be of shape ({len(self.names)},), one per name, found "
+                f"labels must have shape ({len(self.names)},), one per name, found "
                 f"{self.labels.shape}"
             )
 
@@ -86,7 +86,7 @@ class ImageSet:
         return len(self.names)
 
     def read(self, row: int) -> bytes:
-        """Content of an image file.
+        """Read the content of an image file.
 
         Parameters
         ----------
@@ -99,7 +99,7 @@ class ImageSet:
         Raises
         ------
         OSError
-            If it cannot be read.
+            If the file cannot be read.
         """
         return Path(self.files[row]).read_bytes()
 
@@ -126,9 +126,9 @@ class ImageSet:
 def open_images(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> ImageSet:
     """Open folders of images and single image files.
 
-    In a folder, the first folder below it is the class of an image, however deep the image lies; a
-    folder with nothing but images has no classes. Images are sorted by path. Hidden files and files
-    without the suffix of an image are ignored. Links are followed.
+    Each direct subfolder of a folder is a class, which contains all images at any depth below it;
+    images without subfolders have no classes. Images are sorted by path. Hidden files and files
+    without an image suffix are ignored. Links are followed.
 
     Parameters
     ----------
@@ -171,9 +171,9 @@ def _folder(root: Path) -> list[str]:
     try:
         names = sorted(_walk(str(root)))
     except PermissionError as error:
-        raise ImageError(f"{error.filename}: no permission to read it") from error
+        raise ImageError(f"{error.filename}: no permission to read the folder") from error
     if not names:
-        raise ImageError(f"{root}: no images found; they have the suffixes {', '.join(SUFFIXES)}")
+        raise ImageError(f"{root}: no images found, with suffixes {', '.join(SUFFIXES)}")
     loose = [name for name in names if "/" not in name]
     if loose and len(loose) < len(names):
         raise ImageError(
@@ -183,23 +183,23 @@ def _folder(root: Path) -> list[str]:
     return names
 
 
-def _walk(folder: str, prefix: str = "", above: frozenset[str] = frozenset()) -> Iterator[str]:
+def _walk(folder: str, prefix: str = "", parents: frozenset[str] = frozenset()) -> Iterator[str]:
     real = os.path.realpath(folder)
-    if real in above:  # a link to a folder that this one is in
+    if real in parents:  # a link to a parent folder
         return
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith("."):
                 continue
             if os.path.isdir(entry.path):
-                yield from _walk(entry.path, f"{prefix}{entry.name}/", above | {real})
-            # A broken link counts, and is named when it cannot be read; pipes and devices do not.
+                yield from _walk(entry.path, f"{prefix}{entry.name}/", parents | {real})
+            # Broken links count, and are reported when they are read; pipes and devices do not.
             elif is_image_name(entry.name) and (os.path.isfile(entry.path) or entry.is_symlink()):
                 yield prefix + entry.name
 
 
 def is_image_name(name: str) -> bool:
-    """Whether a file name has the suffix of an image and is not hidden.
+    """Whether a file name has an image suffix and is not hidden.
 
     Examples
     --------
@@ -212,8 +212,7 @@ def is_image_name(name: str) -> bool:
 def find_images(paths: Sequence[str | os.PathLike[str]]) -> bool:
     """Whether paths are images rather than feature files.
 
-    A folder is one of images if there is an image in it or below and no feature file directly in
-    it.
+    A folder is a folder of images if it contains images at any depth, and no feature file directly.
 
     Parameters
     ----------
@@ -232,7 +231,7 @@ def find_images(paths: Sequence[str | os.PathLike[str]]) -> bool:
     found = [_has_images(path) for path in roots]
     if any(found) and not all(found):
         images, other = roots[found.index(True)], roots[found.index(False)]
-        raise ImageError(f"{other}: no images found, but there are some in {images}")
+        raise ImageError(f"{other}: no images found, but {images} has images")
     return any(found)
 
 
@@ -245,11 +244,11 @@ def _has_images(path: Path) -> bool:
 
 
 def printable(name: str) -> str:
-    r"""A file name as text that can be printed and stored, whatever its bytes on disk.
+    r"""Escape a file name so that it can be printed and stored, whatever its bytes on disk.
 
     Examples
     --------
     >>> printable("caf\udce9.png"), printable("a\nb")
     ('caf\\udce9.png', 'a\\nb')
     """
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in name)
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in name)

@@ -1,4 +1,4 @@
-"""From the content of an image file to the pixels that an extractor takes."""
+"""Decoding, cropping and resizing of images."""
 
 from __future__ import annotations
 
@@ -17,44 +17,45 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMATS", "centre_square", "decode", "import_extra"]
 
-#: Formats that are decoded, by Pillow's names; some of its other formats start programs.
+#: Supported formats, by Pillow's names; some of its other formats run external programs.
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 
 _MAX_MESSAGE = 200
 
 
 def import_extra(module: str) -> Any:
-    """Import a module of the extra `images`, or say what to install."""
+    """Import a module of the extra `images`; if it is missing, say what to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(
-            f"images need {module.split('.')[0]}; install it with: pip install 'bitclass[images]'"
+            f"images require {module.split('.')[0]}; install it with: "
+            "pip install 'bitclass[images]'"
         ) from error
 
 
 def decode(content: bytes | NDArray[np.uint8], name: str) -> Image:
     """Decode an image.
 
-    It is rotated as its EXIF orientation says. Of an animation the first frame is taken.
-    Transparency is blended with white. 16-bit and float pixels become 8-bit, all modes become RGB.
+    The image is rotated according to its EXIF orientation. The first frame of an animation is used.
+    Transparency is blended with white. 16-bit and float pixels become 8-bit; all modes become RGB.
 
     Parameters
     ----------
     content : bytes or ndarray of shape (h, w) or (h, w, 3), uint8
         Content of an image file, or pixels.
     name : str
-        Name of the image, for errors.
+        Name of the image, for error messages.
 
     Returns
     -------
     PIL.Image.Image
-        Mode RGB.
+        Image of mode RGB.
 
     Raises
     ------
     ImageError
-        If it cannot be decoded, is truncated, or has more pixels than Pillow's limit for
+        If the image cannot be decoded, is truncated, or has more pixels than Pillow's limit for
         decompression bombs (`PIL.Image.MAX_IMAGE_PIXELS`).
 
     Examples
@@ -75,7 +76,7 @@ def decode(content: bytes | NDArray[np.uint8], name: str) -> Image:
         else:
             image = pillow.open(io.BytesIO(content), formats=FORMATS)
         n_pixels, limit = image.width * image.height, pillow.MAX_IMAGE_PIXELS
-        # Pillow itself only warns up to twice its limit.
+        # Pillow only warns up to twice its limit.
         if not 0 < n_pixels <= (limit or n_pixels):
             raise ValueError(f"it has {image.width} x {image.height} pixels, the limit is {limit}")
         image.load()
@@ -83,15 +84,15 @@ def decode(content: bytes | NDArray[np.uint8], name: str) -> Image:
         return rgb
     except MemoryError as error:
         raise ImageError(f"{name}: not enough memory to decode it") from error
-    except Exception as error:  # Pillow raises nearly any type on a damaged file
+    except Exception as error:  # Pillow raises almost any type on a damaged file
         reason = printable(" ".join(str(error).split()))[:_MAX_MESSAGE] or type(error).__name__
         if isinstance(error, import_extra("PIL").UnidentifiedImageError):
-            reason = "it is damaged or in none of the formats " + ", ".join(FORMATS)
+            reason = "it is damaged or not one of the formats " + ", ".join(FORMATS)
         raise ImageError(f"{name}: cannot be read as an image: {reason}") from error
 
 
 def _upright(image: Any) -> Any:
-    with contextlib.suppress(Exception):  # damaged EXIF data, without which the image is still good
+    with contextlib.suppress(Exception):  # damaged EXIF data; the image may still be valid
         return import_extra("PIL.ImageOps").exif_transpose(image)
     return image
 
@@ -108,29 +109,29 @@ def _to_rgb(image: Any) -> Any:
 
 
 def _eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Grey values of 16 bits or floats, (h, w), in 8 bits."""
+    """Convert 16-bit or float grey values (h, w) to 8 bits."""
     if values.dtype.kind != "f":
         return np.asarray(np.clip(values, 0, 65_535).astype(np.uint16) >> 8, dtype=np.uint8)
     if not np.isfinite(values).all():
         raise ValueError("pixels are not finite")
-    # Floats range from 0 to 1 or, as some programs write them, from 0 to 255.
-    brightest = 1.0 if values.max() <= 1 else 255.0
-    return np.asarray(np.rint(np.clip(values, 0, brightest) * (255 / brightest)), dtype=np.uint8)
+    # Floats range from 0 to 1 or, in files of some programs, from 0 to 255.
+    white = 1.0 if values.max() <= 1 else 255.0
+    return np.asarray(np.rint(np.clip(values, 0, white) * (255 / white)), dtype=np.uint8)
 
 
 def centre_square(
     image: Image | NDArray[np.uint8], side: int, crop: float = 0.875
 ) -> NDArray[np.uint8]:
-    """Crop the centre square of an image and resize it, every image by the same rule.
+    """Crop the centre square of an image and resize it.
 
     Parameters
     ----------
     image : PIL.Image.Image of mode RGB, or ndarray of shape (h, w, 3), uint8
     side : int
-        New side in pixels.
+        New side length in pixels.
     crop : float in (0, 1], default=0.875
-        Side of the square, as a fraction of the shorter side of the image. Networks are trained
-        on seven eighths.
+        Side of the square as a fraction of the shorter side of the image. 0.875 is the usual
+        evaluation crop of networks trained on ImageNet.
 
     Returns
     -------

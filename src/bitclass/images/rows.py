@@ -1,4 +1,4 @@
-"""Rows of image features, extracted once and kept on disk."""
+"""Rows of image features, extracted once and cached on disk."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from bitclass.io.source import Source
 __all__ = ["ImageRows", "image_rows", "remove_cache"]
 
 _BATCH_BYTES = 64 << 20
-# An interrupted run loses at most this many images.
+# An interrupted run loses the features of at most this many images.
 _MAX_BATCH_IMAGES = 128
 
 
 class _Extracted(Source):
-    """Rows of an array of features: those of the images that could be read."""
+    """Rows of a feature array, for the images that could be read."""
 
     format_name = "images"
     dtype = np.dtype(np.float32)
@@ -44,26 +44,26 @@ class _Extracted(Source):
         self.n_rows, self.n_features = len(rows), features.shape[1]
 
     def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
-        """Rows from `start_row` on, in pieces of `rows_per_piece`."""
+        """Yield rows from `start_row` on, in pieces of `rows_per_piece`."""
         for start in range(start_row, self.n_rows, rows_per_piece):
             rows = self._rows[start : start + rows_per_piece]
             yield Batch(np.asarray(self._features[rows]), None, start)
 
 
 class ImageRows(FileRows):
-    """Features of images as rows; made by `image_rows`. It has the interface of `FileRows`.
+    """Rows of image features, with the interface of `FileRows`; created by `image_rows`.
 
     Attributes
     ----------
     images : ImageSet
         The images that could be read, one per row.
     names : sequence of str
-        Name of the image of each row.
+        Image name of each row.
     extractor : Extractor
     skipped : tuple of str
         Names of the images that could not be read.
     n_cached : int
-        Number of images whose features were in the cache already.
+        Number of images whose features were already in the cache.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ImageRows(FileRows):
         self.images, self.extractor, self.n_cached = images.select(rows), extractor, n_cached
         self.names = self.images.names
         self.skipped = tuple(images.names[row] for row in np.flatnonzero(~read).tolist())
-        self._folder = folder  # a temporary folder is removed with this object
+        self._folder = folder  # keeps a temporary folder until this object is deleted
         super().__init__([_Extracted(features, rows)], None, self.images.labels)
         self.paths = list(images.paths)
         where = f"{self.paths[0]}{more(self.paths)}" if self.paths else "images"
@@ -100,22 +100,21 @@ def image_rows(
 ) -> ImageRows:
     """Extract the features of images.
 
-    An image that cannot be read is skipped, with an `ImageWarning` that names it.
+    Images that cannot be read are skipped, with an `ImageWarning` that names them.
 
     Parameters
     ----------
     images : ImageSet
     extractor : Extractor
     cache : path, optional
-        Folder in which features are kept, made if it does not exist. A run that was interrupted
-        continues from there. Features are found by the extractor and by the names, paths, sizes
-        and modification times of the images, so that one folder can serve any number of runs; it
-        can be deleted at any time. By default features are in a temporary folder that is removed
-        with the result.
+        Folder in which features are cached, created if it does not exist, so that an interrupted
+        run can resume. Features are identified by the extractor and by the names, paths, sizes and
+        modification times of the images, so that one folder can be used by any number of runs; it
+        can be deleted at any time. By default a temporary folder that is removed with the result.
     n_jobs : int, optional
-        Number of threads; all CPUs by default.
+        Number of threads; all cores by default.
     progress : callable, optional
-        Called with the number of images that are done, after each batch.
+        Called after each batch with the number of images processed so far.
 
     Returns
     -------
@@ -138,26 +137,26 @@ def image_rows(
     [(0, (2, 1280)), (2, (1, 1280))]
     """
     if not len(images):
-        raise ImageError("there are no images to extract features of")
+        raise ImageError("there are no images to extract features from")
     temporary = None
     if cache is None:
         temporary = tempfile.TemporaryDirectory(prefix="bitclass-", ignore_cleanup_errors=True)
         folder = Path(temporary.name)
     else:
         folder = Path(cache) / _fingerprint(images, extractor)
-    # The last column is 1 for images whose features are there.
+    # The last column is 1 for images whose features are complete.
     array = _open_array(folder / "features.npy", (len(images), extractor.n_features + 1))
     n_cached = int(np.sum(array[:, -1] == 1))
-    # Images that were skipped before are tried, and named, again.
+    # Images that were skipped before are tried again, with a new warning.
     pending = np.flatnonzero(array[:, -1] != 1).tolist()
     with thread_limit(n_jobs), ThreadPoolExecutor(effective_threads(n_jobs)) as pool:
         step = min(_BATCH_BYTES // (3 * extractor.size**2), _MAX_BATCH_IMAGES)
         step = max(effective_threads(n_jobs), step)
         for start in range(0, len(pending), step):
             rows = pending[start : start + step]
-            # All threads decode, then all extract: doing both at once would be slower.
+            # All threads decode, then all extract, which is faster than doing both at once.
             with warnings.catch_warnings():
-                # Pillow warns of damage that it repairs, and of sizes that `decode` refuses.
+                # Pillow warns of damage that it repairs, and of sizes that `decode` rejects.
                 warnings.simplefilter("ignore")
                 loaded = list(pool.map(lambda row: _load(images, row, extractor), rows))
             read: dict[int, NDArray[np.uint8]] = {}
@@ -167,7 +166,7 @@ def image_rows(
                 else:
                     read[row] = pixels
             array[list(read), :-1] = extractor.extract(list(read.values()))
-            array.flush()  # before they are declared valid
+            array.flush()  # before they are marked as complete
             array[list(read), -1] = 1
             array.flush()
             if progress is not None:
@@ -175,15 +174,15 @@ def image_rows(
     done = array[:, -1] == 1
     if not done.any():
         raise ImageError(
-            f"none of the {len(images):,} images can be read, from {images.names[0]} on"
+            f"none of the {len(images):,} images can be read, starting with {images.names[0]}"
         )
     return ImageRows(images, extractor, array[:, :-1], done, n_cached, temporary)
 
 
 def remove_cache(folder: Path) -> None:
-    """Remove the features that `image_rows` keeps in a folder, and no file of anybody else."""
+    """Remove the features that `image_rows` cached in a folder, but no other files."""
     for part in folder.glob("[0-9a-f]" * 32):
-        with contextlib.suppress(OSError):  # it holds something else
+        with contextlib.suppress(OSError):  # it contains other files
             for path in part.glob("features.*"):
                 path.unlink()
             part.rmdir()
@@ -192,7 +191,7 @@ def remove_cache(folder: Path) -> None:
 
 
 def _load(images: ImageSet, row: int, extractor: Extractor) -> NDArray[np.uint8] | ImageError:
-    """Prepared pixels of an image, or why it cannot be read."""
+    """The prepared pixels of an image, or the error if it cannot be read."""
     try:
         return extractor.prepare(decode(images.read(row), images.names[row]))
     except ImageError as error:
@@ -200,13 +199,13 @@ def _load(images: ImageSet, row: int, extractor: Extractor) -> NDArray[np.uint8]
     except OSError as error:
         return ImageError(f"{images.names[row]}: {error.strerror or error}")
     except MemoryError:
-        return ImageError(f"{images.names[row]}: not enough memory to read it")
+        return ImageError(f"{images.names[row]}: not enough memory to read the image")
 
 
 def _fingerprint(images: ImageSet, extractor: Extractor) -> str:
-    """Name of the folder in the cache that holds these features and no others.
+    """Name of the cache folder for the features of these images.
 
-    Inodes tell files of the same path, size and time apart, as after replacing one by a link.
+    Inodes distinguish files with the same path, size and time, as after replacing one by a link.
     """
     digest = hashlib.sha256(json.dumps(extractor.specification(), sort_keys=True).encode())
     for name, file in zip(images.names, images.files, strict=True):
@@ -221,10 +220,10 @@ def _fingerprint(images: ImageSet, extractor: Extractor) -> str:
 
 
 def _open_array(path: Path, shape: tuple[int, int]) -> np.memmap[Any, Any]:
-    """An array of float32, as an earlier run left it; else of zeros, whole or not at all."""
+    """Open the float32 array of an earlier run, or atomically create one of zeros."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        # Read only, because a truncated file would be extended with zeros for writing.
+        # Read-only, because opening a truncated file for writing would extend it with zeros.
         found = open_memmap(path, mode="r")
         is_valid = (found.dtype.str, found.shape) == ("<f4", shape)
     except (OSError, ValueError):  # absent or damaged
@@ -234,7 +233,7 @@ def _open_array(path: Path, shape: tuple[int, int]) -> np.memmap[Any, Any]:
         try:
             open_memmap(fresh, mode="w+", dtype="<f4", shape=shape)
             if hasattr(os, "posix_fallocate"):
-                # On a full disk, this raises an error; writing to the map would kill the process.
+                # On a full disk this raises an error; writing to the map would crash the process.
                 with fresh.open("r+b") as file:
                     os.posix_fallocate(file.fileno(), 0, fresh.stat().st_size)
             os.replace(fresh, path)

@@ -21,21 +21,21 @@ from bitclass.io.source import Batch, Request, Source
 
 __all__ = ["ArraySource", "Hdf5Source", "NpySource", "NpzSource", "checked_csr"]
 
-# A chunk of HDF5 that several batches share is decompressed once if it fits in here.
+# HDF5 chunk cache: a chunk that spans several batches is decompressed once if it fits.
 _CACHE_BYTES = 64 << 20
 
 
 class ArraySource(Source):
-    """Features and labels of a file of named arrays. Labels are kept in memory."""
+    """Features and labels in a file of named arrays. Labels are kept in memory."""
 
-    # Whether labels are floats for want of integers.
-    floats_only = False
+    # Whether integer labels may be stored as floats.
+    integers_as_floats = False
 
     def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
         with reading(path, self.format_name), self._open() as arrays:
             if not arrays:
-                raise DataFileError(f"{path}: holds no arrays")
+                raise DataFileError(f"{path}: contains no arrays")
             shapes = {name: tuple(array.shape) for name, array in arrays.items()}
             numeric = {name for name, array in arrays.items() if _is_numeric(array.dtype)}
             chosen = choose_arrays(path, shapes, numeric, request)
@@ -47,16 +47,18 @@ class ArraySource(Source):
 
     @abstractmethod
     def _open(self) -> AbstractContextManager[Mapping[str, Any]]:
-        """Arrays by name: what has a shape, a dtype, and slices of rows while the file is open."""
+        """Arrays by name, with a shape, a dtype, and row slices while the file is open."""
 
     def _set_features(self, name: str, array: Any) -> None:
         what = f"{self.path}: array {name!r}" if name else f"{self.path}: the array"
         if not _is_numeric(array.dtype):
             raise DataFileError(
-                f"{what} is of type {array.dtype}; features are floats, integers or booleans"
+                f"{what} has type {array.dtype}; features must be floats, integers or booleans"
             )
         if len(array.shape) != 2 or 0 in array.shape:
-            raise DataFileError(f"{what} has shape {array.shape}; features are (rows, features)")
+            raise DataFileError(
+                f"{what} has shape {array.shape}; features must have shape (rows, features)"
+            )
         self.n_rows, self.n_features = array.shape
         self.dtype, self.is_sparse = array.dtype.newbyteorder("="), hasattr(array, "tocsr")
 
@@ -67,17 +69,17 @@ class ArraySource(Source):
             raise DataFileError(f"{path}: labels {name!r} have shape {shape}; expected one per row")
         if dtype.kind not in "SUO" and not _is_numeric(dtype):
             raise DataFileError(
-                f"{path}: labels {name!r} are of type {dtype}; "
-                "labels are integers, floats, booleans or text"
+                f"{path}: labels {name!r} have type {dtype}; "
+                "labels must be integers, floats, booleans or text"
             )
         labels = array[()].reshape(-1)
         if labels.dtype.kind in "SO":
             labels = _as_text(path, labels)
-        elif self.floats_only:
+        elif self.integers_as_floats:
             labels = whole_numbers(labels)
         if self.features and len(labels) != self.n_rows:
             raise DataFileError(
-                f"{path}: holds {len(labels)} labels {name!r}, but there are {self.n_rows} rows"
+                f"{path}: contains {len(labels)} labels {name!r}, but {self.n_rows} rows"
             )
         if not len(labels):
             raise DataFileError(f"{path}: has no rows")
@@ -86,7 +88,7 @@ class ArraySource(Source):
         self.label_dtype = TEXT if labels.dtype.kind == "U" else self._labels.dtype
 
     def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
-        """Rows from `start_row` on, in pieces of `rows_per_piece`."""
+        """Yield rows from `start_row` on, in pieces of `rows_per_piece`."""
         opened = self._open() if self.features else nullcontext({})
         with reading(self.path, self.format_name), opened as arrays:
             for start in range(start_row, self.n_rows, rows_per_piece):
@@ -94,7 +96,7 @@ class ArraySource(Source):
                 if self.features:
                     X = arrays[self.features[0]][start:stop]
                     if X.shape != (stop - start, self.n_features):
-                        raise DataFileError(f"{self.path}: is cut short or has changed")
+                        raise DataFileError(f"{self.path}: is truncated or has changed")
                     X = X.astype(self.dtype, copy=False)
                 yield Batch(X, None if self.label is None else self._labels[start:stop], start)
 
@@ -104,7 +106,7 @@ def _is_numeric(dtype: np.dtype[Any]) -> bool:
 
 
 def _as_text(path: Path, values: NDArray[Any]) -> NDArray[Any]:
-    """Bytes in UTF-8, or objects that are str, as an array of str."""
+    """Convert UTF-8 bytes, or objects that are strings, to an array of str."""
     texts = []
     for row, value in enumerate(values.tolist()):
         try:
@@ -119,7 +121,7 @@ def _as_text(path: Path, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def checked_csr(matrix: Any) -> Any:
-    """A sparse matrix as CSR; its indices are checked, because SciPy's kernels do not."""
+    """Convert a sparse matrix to CSR, and check its indices, since SciPy's kernels do not."""
     from scipy.sparse import csr_array
 
     if hasattr(matrix, "check_format"):
@@ -128,7 +130,7 @@ def checked_csr(matrix: Any) -> Any:
 
 
 class NpySource(ArraySource):
-    """One array without a name, memory-mapped."""
+    """A single unnamed array, memory-mapped."""
 
     format_name = "NumPy npy"
 
@@ -137,7 +139,7 @@ class NpySource(ArraySource):
 
 
 class _Mapped:
-    """An npy file; each slice is mapped anew, so that pages of earlier ones are released."""
+    """An npy file; every slice maps the file again, so that earlier pages are released."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -149,7 +151,7 @@ class _Mapped:
 
 
 class NpzSource(ArraySource):
-    """Members of a zip file, read from front to back; what SciPy's save_npz wrote is loaded."""
+    """Members of a zip file, read sequentially; matrices of SciPy's save_npz are loaded whole."""
 
     format_name = "NumPy npz"
     _sparse: Any = None
@@ -170,7 +172,7 @@ class NpzSource(ArraySource):
 
 
 class _Member:
-    """An array of an npz file."""
+    """An array in an npz file."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
         self._archive, self._name = archive, f"{name}.npy"
@@ -201,7 +203,7 @@ class _Member:
 
 
 class Hdf5Source(ArraySource):
-    """Datasets by their path."""
+    """HDF5 datasets, named by their paths."""
 
     format_name = "HDF5"
 

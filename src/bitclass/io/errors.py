@@ -1,4 +1,4 @@
-"""Errors of data files: one line that names the file."""
+"""Errors in data files, each a single line that names the file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_CHARACTERS = 300
 
 
 class DataFileError(ValueError):
-    """A data file that cannot be used; the message is one line that names the file.
+    """Error in a data file; the message is a single line that names the file.
 
     Examples
     --------
@@ -28,10 +28,10 @@ class DataFileError(ValueError):
 
 @contextmanager
 def reading(path: Path, format_name: str) -> Iterator[None]:
-    """Turn any exception of the block into a `DataFileError` that names the file.
+    """Convert any exception in the block to a `DataFileError` that names the file.
 
-    The libraries that read the formats raise many types on a damaged file, KeyError and
-    AttributeError among them, so all are caught.
+    The libraries that read the formats raise many types on a damaged file, including KeyError and
+    AttributeError, so all are caught.
     """
     try:
         yield
@@ -40,7 +40,7 @@ def reading(path: Path, format_name: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise DataFileError(f"{path}: no such file or folder") from error
     except PermissionError as error:
-        raise DataFileError(f"{path}: no permission to read it") from error
+        raise DataFileError(f"{path}: no permission to read the file") from error
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         if len(reason) > _MAX_CHARACTERS:
@@ -49,18 +49,18 @@ def reading(path: Path, format_name: str) -> Iterator[None]:
 
 
 def require(module: str, extra: str, path: Path, format_name: str) -> Any:
-    """Import an optional dependency, or say which extra of this package installs it."""
+    """Import an optional dependency; if it is missing, name the extra that installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise DataFileError(
-            f"{path}: reading {format_name} needs {module.split('.')[0]}; "
+            f"{path}: reading {format_name} requires {module.split('.')[0]}; "
             f"install it with: pip install 'bitclass[{extra}]'"
         ) from error
 
 
 def listed(names: Iterable[object]) -> str:
-    """Names for a message, shortened if there are many.
+    """List names in a message, shortened if there are many.
 
     Examples
     --------
@@ -74,5 +74,5 @@ def listed(names: Iterable[object]) -> str:
 
 
 def more(files: Sized) -> str:
-    """What follows the name of the first file in a message about several."""
+    """Suffix for the first file name in a message about several files."""
     return f" and {len(files) - 1} more" if len(files) > 1 else ""

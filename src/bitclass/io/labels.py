@@ -1,4 +1,4 @@
-"""The type of labels: decided over all files, or by the classes of a model."""
+"""The type of the labels, inferred from all files or from the classes of a model."""
 
 from __future__ import annotations
 
@@ -12,27 +12,35 @@ from numpy.typing import NDArray
 
 from bitclass.io.errors import DataFileError
 
-__all__ = ["INTEGER", "TEXT", "class_dtype", "common_dtype", "convert", "whole_numbers", "written"]
+__all__ = [
+    "INTEGER",
+    "TEXT",
+    "class_dtype",
+    "common_dtype",
+    "convert",
+    "infer_dtype",
+    "whole_numbers",
+]
 
 TEXT, INTEGER = np.dtype(np.str_), np.dtype(np.int64)
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,19}")
 
 
-def written(labels: Iterable[str]) -> np.dtype[Any]:
-    """The type of labels of a text file: int64 if Python would write all of them so, else text.
+def infer_dtype(labels: Iterable[str]) -> np.dtype[Any]:
+    """Infer the type of labels in a text file: int64 if all are integer literals, else text.
 
-    Spaces around an integer do not matter; `007`, `+7` and `7.0` are text.
+    Spaces around an integer are ignored; `007`, `+7` and `7.0` are text.
 
     Examples
     --------
-    >>> written(["1", "-2 "]), written(["1", "03"])
+    >>> infer_dtype(["1", "-2 "]), infer_dtype(["1", "03"])
     (dtype('int64'), dtype('<U'))
     """
-    return INTEGER if all(_parsed(label, INTEGER) is not None for label in labels) else TEXT
+    return INTEGER if all(_parse(label, INTEGER) is not None for label in labels) else TEXT
 
 
 def whole_numbers(labels: NDArray[Any]) -> NDArray[Any]:
-    """Floats as integers if all of them are whole, for formats that have no integers.
+    """Convert floats to integers if all of them are whole numbers.
 
     Examples
     --------
@@ -47,7 +55,7 @@ def whole_numbers(labels: NDArray[Any]) -> NDArray[Any]:
 
 
 def class_dtype(classes: Any) -> np.dtype[Any]:
-    """The type that labels of a model with these classes have."""
+    """Type of labels for a model with these classes."""
     dtype = np.asarray(classes).dtype
     if dtype.kind in "iu":
         return np.dtype(np.uint64 if dtype == np.uint64 else np.int64)
@@ -55,7 +63,7 @@ def class_dtype(classes: Any) -> np.dtype[Any]:
 
 
 def common_dtype(types: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
-    """One type for the labels of several files; text in one of them makes all of them text."""
+    """Common type of the labels of several files: text if any of them is text."""
     if any(dtype.kind == "U" for dtype in types):
         return TEXT
     common = np.result_type(*types)
@@ -66,7 +74,7 @@ def common_dtype(types: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
 
 
 def convert(path: Path, labels: NDArray[Any], dtype: np.dtype[Any], first_row: int) -> NDArray[Any]:
-    """Labels (k,), str or numbers, in the type that was decided on; `first_row` is for errors."""
+    """Convert labels (k,), text or numbers, to `dtype`; errors count rows from `first_row`."""
     is_text = labels.dtype.kind == "U"
     if is_text or labels.dtype.kind == "f":
         missing = np.char.strip(labels) == "" if is_text else ~np.isfinite(labels)
@@ -78,7 +86,7 @@ def convert(path: Path, labels: NDArray[Any], dtype: np.dtype[Any], first_row: i
         return labels.astype(dtype)
     values, inverse = np.unique(labels, return_inverse=True)
     texts = values.astype(np.str_).tolist()
-    if labels.dtype.kind == "f":  # whole ones without a decimal point
+    if labels.dtype.kind == "f":  # whole numbers without a decimal point
         whole = np.floor(values) == values
         texts = [
             str(int(value)) if is_whole else text
@@ -87,10 +95,10 @@ def convert(path: Path, labels: NDArray[Any], dtype: np.dtype[Any], first_row: i
     if dtype.kind == "U":
         return np.array(texts)[inverse]
     with np.errstate(over="ignore"):
-        parsed = [_parsed(text, dtype) for text in texts]
+        parsed = [_parse(text, dtype) for text in texts]
     wrong = np.array([value is None for value in parsed])[inverse]
     converted = np.array([value or 0 for value in parsed], dtype=dtype)[inverse]
-    if labels.dtype.kind in "iu":  # of which float32 cannot hold all
+    if labels.dtype.kind in "iu":  # float32 cannot represent all integers
         wrong |= converted != labels
     if wrong.any():
         row = int(np.argmax(wrong))
@@ -102,8 +110,8 @@ def convert(path: Path, labels: NDArray[Any], dtype: np.dtype[Any], first_row: i
     return converted
 
 
-def _parsed(text: str, dtype: np.dtype[Any]) -> Any:
-    """A label as a number or boolean; None if it is none of this type."""
+def _parse(text: str, dtype: np.dtype[Any]) -> Any:
+    """Parse a label as a number or boolean; None if it has another type."""
     text = text.strip()
     if dtype.kind == "b":
         return {"true": True, "1": True, "false": False, "0": False}.get(text.lower())

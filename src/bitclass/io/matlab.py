@@ -1,4 +1,4 @@
-"""MATLAB files: SciPy reads those up to version 7.2, h5py those of version 7.3."""
+"""MATLAB files: read by SciPy up to version 7.2, and by h5py for version 7.3."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MatlabSource(ArraySource):
     """A file up to version 7.2: SciPy loads whole variables, which are at most 2 GB."""
 
     format_name = "MATLAB"
-    floats_only = True
+    integers_as_floats = True
     _loaded: dict[str, Any] | None = None
 
     @contextmanager
@@ -57,12 +57,12 @@ class Matlab73Source(Hdf5Source):
     """A file of version 7.3: HDF5 with the axes in reverse."""
 
     format_name = "MATLAB 7.3"
-    floats_only = True
+    integers_as_floats = True
 
     @contextmanager
     def _open(self) -> Iterator[Mapping[str, Any]]:
         with super()._open() as arrays:
-            # What starts with # belongs to MATLAB; a sparse matrix is a group of three arrays.
+            # Names with # are internal to MATLAB; a sparse matrix is a group of three arrays.
             yield {
                 name: _Transposed(item)
                 for name, item in arrays.items()
@@ -73,7 +73,7 @@ class Matlab73Source(Hdf5Source):
 
 
 class _Transposed:
-    """A dataset as MATLAB sees it."""
+    """A dataset with the axes in MATLAB's order."""
 
     def __init__(self, item: Any) -> None:
         self._item, self._kind, self.shape = item, _matlab_class(item), item.shape[::-1]
@@ -92,7 +92,7 @@ class _Transposed:
 
 
 def _objects(values: list[Any]) -> NDArray[Any]:
-    """An array (n,) of objects, also where they are arrays themselves."""
+    """Create an array (n,) of objects, even if they are arrays themselves."""
     return np.array([*values, None], dtype=object)[:-1]
 
 

@@ -1,4 +1,4 @@
-"""`open_rows`: from paths to rows."""
+"""`open_rows`, which opens feature files of any format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["FORMATS", "format_of", "open_rows"]
 
 PathLike = str | os.PathLike[str]
 
-#: The class in this package that reads each format, and the extensions.
+#: For each format, the class that reads it and its file extensions.
 FORMATS = {
     "npy": ("arrays.NpySource", (".npy",)),
     "npz": ("arrays.NpzSource", (".npz",)),
@@ -54,42 +54,42 @@ def open_rows(
 ) -> FileRows:
     """Open feature files for reading in batches.
 
-    Text files are read once, to count their rows and to decide the type of their labels; of other
-    files only headers and labels are read. Labels in files of their own are kept in memory.
+    Text files are scanned once, to count the rows and to infer the type of the labels; in other
+    files only headers and labels are read. Labels from a `labels_file` are kept in memory.
 
     Parameters
     ----------
     paths : path or sequence of paths
-        Files of one format, read as one sequence of rows. A folder stands for the files in it.
-    features : str, int, sequence of them, or False, optional
-        The array (npz, MATLAB, HDF5) or the columns (CSV, JSON lines, Parquet, Arrow) of the
-        features; columns also by position or by a pattern such as ``f*``, and ``!name`` or
-        ``!pattern`` leaves columns out. By default the only matrix, column of lists, or all columns
-        that are neither label, index nor identifier. False for no features: `columns` are read.
+        Files of one format, read as one sequence of rows, or folders of such files.
+    features : str, int, sequence of str or int, or False, optional
+        The feature array (npz, MATLAB, HDF5) or columns (CSV, JSON lines, Parquet, Arrow). Columns
+        may be given by name, position or pattern such as ``f*``; ``!name`` or ``!pattern`` excludes
+        columns. By default the only matrix, the only column of lists, or all columns except label,
+        index and identifiers. With False, only `columns` are read.
     labels : str, int or False, optional
-        The array or column of the labels. By default the only one that is called like labels; False
-        for no labels, in which case such a column is skipped.
+        The label array or column; by default the only one with a name typical of labels. With
+        False, no labels are read, and such a column is skipped.
     labels_file : path or sequence of paths, optional
-        Files of the labels, if apart from the features; `labels` is then a name in there.
+        Separate files that contain the labels; `labels` then refers to these files.
     columns : sequence of str
-        Further columns of a table to read, such as identifiers or text; they are no features.
-    format : str, optional
-        'npy', 'npz', 'parquet', 'arrow', 'svmlight', 'matlab', 'hdf5', 'csv', 'jsonl' or 'lines'
-        (labels only, one per line), if the extension does not tell.
+        Additional columns of a table to read, such as identifiers or text, not used as features.
+    format : {"npy", "npz", "parquet", "arrow", "svmlight", "matlab", "hdf5", "csv", "jsonl", \
+            "lines"}, optional
+        File format; inferred from the extension by default. "lines" has one label per line.
     n_features : int, optional
-        How many features a row must have. In SVMlight files, the width of the matrix.
-    first_index : 0 or 1, optional
-        First index of SVMlight files; by default 0 if it occurs, else 1.
+        Required number of features. In SVMlight files, the width of the matrix.
+    first_index : {0, 1}, optional
+        Index of the first feature in SVMlight files; by default 0 if index 0 occurs, else 1.
     header : bool, optional
         Whether CSV files (and text files of labels) start with column names; detected by default.
     feature_names : sequence of str, optional
-        Features of a model. Columns are selected by these names, in this order, and others are
-        ignored. Input without names is taken by position.
-    classes : (C,) array-like, optional
-        Labels of a model, whose type decides that of the labels.
+        Feature names of a model. Columns are selected by these names, in this order, and others
+        are ignored. Input without names is matched by position.
+    classes : array-like of shape (n_classes,), optional
+        Classes of a model, which determine the type of the labels.
     part : {"train", "test"}, default="train"
-        Which of the arrays ``X_train`` and ``X_test`` of one file is taken, if `features` names
-        neither.
+        Which of the arrays ``X_train`` and ``X_test`` to read if a file has both and `features`
+        names neither.
 
     Returns
     -------
@@ -98,7 +98,7 @@ def open_rows(
     Raises
     ------
     DataFileError
-        One line that names the file and what is wrong with it.
+        If a file cannot be read; the message is a single line that names the file.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def open_rows(
         if features is True or not named:
             raise ValueError("features must name at least one array or column")
     if features is False and labels is False and labels_file is None and not columns:
-        raise ValueError("features and labels are False and there are no columns: nothing to read")
+        raise ValueError("nothing to read: features and labels are False, and columns is empty")
     request = Request(
         features=False if features is False else tuple(map(str, named)),
         labels=False if labels_file is not None else label,
@@ -147,11 +147,11 @@ def open_rows(
 
 
 def _known() -> str:
-    return ", ".join(f"{name} ({' '.join(endings)})" for name, (_, endings) in FORMATS.items())
+    return ", ".join(f"{name} ({' '.join(suffixes)})" for name, (_, suffixes) in FORMATS.items())
 
 
 def format_of(path: Path) -> str | None:
-    """The format that the extension of a file tells; None if it tells none.
+    """Infer the format from the file extension; None if it is unknown.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def format_of(path: Path) -> str | None:
 def _files(
     paths: PathLike | Sequence[PathLike], format: str | None, name: str = "paths"
 ) -> list[Path]:
-    """The files, each folder replaced by its files of a known format in the order of names."""
+    """The files, with each folder replaced by its files of a known format, sorted by name."""
     roots = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not roots:
         raise ValueError(f"{name} must name at least one file")
@@ -202,21 +202,21 @@ def _files(
 
 def _common_format(paths: Sequence[Path], format: str | None) -> str:
     if format is not None and format not in FORMATS:
-        raise DataFileError(f"{paths[0]}: format={format!r} is not known; formats are: {_known()}")
+        raise DataFileError(f"{paths[0]}: unknown format={format!r}; formats are: {_known()}")
     formats = [format or format_of(path) for path in paths]
     for path, found in zip(paths, formats, strict=True):
         if found is None:
-            raise DataFileError(f"{path}: unknown extension, say format=; formats are: {_known()}")
+            raise DataFileError(f"{path}: unknown extension; set format= to one of: {_known()}")
         if found != formats[0]:
             raise DataFileError(f"{path}: is {found}, but {paths[0]} is {formats[0]}")
     return str(formats[0])
 
 
 def _open_files(paths: Sequence[Path], format: str | None, request: Request) -> list[Source]:
-    """Open files of one format; the label and the features of the first are those of all."""
+    """Open files of one format; the first determines the label and the features of all."""
     format = _common_format(paths, format)
     module, _, name = FORMATS[format][0].partition(".")
-    # The library that reads the format is imported only now.
+    # Import the library that reads the format only when it is needed.
     opener: Callable[[Path, Request], Source] = getattr(
         import_module(f"bitclass.io.{module}"), name
     )
@@ -240,18 +240,18 @@ def _open_files(paths: Sequence[Path], format: str | None, request: Request) -> 
 
 
 def _check_columns(source: Source, first: Source) -> None:
-    own, expected = set(source.features), set(first.features)
-    missing = [name for name in first.features if name not in own]
-    others = [name for name in source.features if name not in expected]
+    present, expected = set(source.features), set(first.features)
+    missing = [name for name in first.features if name not in present]
+    unexpected = [name for name in source.features if name not in expected]
     if missing:
         raise DataFileError(
             f"{source.path}: has no column {listed(missing)}, which the first file has; "
-            f"there are: {listed(source.features)}"
+            f"the columns are: {listed(source.features)}"
         )
-    if others:
+    if unexpected:
         raise DataFileError(
-            f"{source.path}: has a column {listed(others)}, which the first file has not; "
-            "if it is no feature, name those that are with --features"
+            f"{source.path}: has a column {listed(unexpected)}, which the first file does not "
+            "have; if it is not a feature, name the features with --features"
         )
 
 
@@ -266,17 +266,17 @@ def _check_width(source: Source, first: Source, request: Request) -> None:
             f"{source.path}: has {source.n_features} features per row, {who} {expected}"
         )
     if source.is_sparse != first.is_sparse:
-        raise DataFileError(f"{source.path} and {first.path}: one is sparse, the other is not")
+        raise DataFileError(f"{source.path} and {first.path}: one is sparse and the other is dense")
 
 
 def _open_labels(
     paths: Sequence[Path], request: Request, sources: Sequence[Source]
 ) -> list[Source]:
-    """Open files of labels; the number of rows tells whether they have a header."""
+    """Open label files; whether they have a header follows from the number of rows."""
     n_rows = sum(source.n_rows for source in sources)
     format = format_of(paths[0])
     if format == "svmlight":
-        raise DataFileError(f"{paths[0]}: labels are not read from SVMlight files of their own")
+        raise DataFileError(f"{paths[0]}: labels_file cannot be an SVMlight file")
     note = ""
     if request.header is None and format in ("csv", "lines"):
         plain = replace(request, labels="0", header=False)
@@ -289,7 +289,7 @@ def _open_labels(
     n_labels = sum(source.n_rows for source in label_sources)
     if n_labels != n_rows:
         raise DataFileError(
-            f"{paths[0]}{more(paths)}: holds {n_labels} labels, but there are {n_rows} rows in "
+            f"{paths[0]}{more(paths)}: contains {n_labels} labels, but there are {n_rows} rows in "
             f"{sources[0].path}{more(sources)}"
         )
     if note:
@@ -298,7 +298,7 @@ def _open_labels(
 
 
 def _label_dtype(sources: Sequence[Source], classes: Any) -> np.dtype[Any] | None:
-    """The type of all labels: that of the model's classes, or one that holds them all."""
+    """Type of all labels: that of the model's classes, or else a common type."""
     types = [source.label_dtype for source in sources if source.label_dtype is not None]
     if not types:
         return None

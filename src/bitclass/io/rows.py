@@ -1,4 +1,4 @@
-"""Rows of files in batches: the way into the library for data of any size."""
+"""Reading rows of files in batches."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _END = object()
 
 
 class FileRows:
-    """Rows of one or several files; made by `open_rows`.
+    """Rows of one or several files; created by `open_rows`.
 
-    No file stays open between passes, and several passes may run at the same time.
+    No file stays open between passes, and several passes may run concurrently.
 
     Parameters
     ----------
     sources : sequence of Source
         The files, in order.
     label_dtype : dtype or None
-        Type of the labels that the sources have.
-    labels : (n_rows,) array, optional
-        Labels that come from files of their own.
+        Type of the labels in the sources, if any.
+    labels : ndarray of shape (n_rows,), optional
+        Labels read from separate files.
     label_sources : sequence of Source
-        Those files.
+        The separate label files.
 
     Attributes
     ----------
@@ -47,15 +47,16 @@ class FileRows:
     feature_names : tuple of str, or None
         None if the input has no names.
     has_labels : bool
-    dtype : dtype of the features
+    dtype : dtype
+        Type of the features.
     is_sparse : bool
-        Whether features come as CSR.
+        Whether features are CSR arrays.
     first_index : int or None
-        The index of the first feature, in SVMlight files.
+        Index of the first feature in SVMlight files.
     paths, label_paths : list of Path
-        The files that are read, and files of labels apart from them.
+        Feature files and separate label files.
     description : str
-        What is read, what was guessed and what was left out; one line per kind of file.
+        What is read, what was guessed and what was skipped; one line per kind of file.
 
     Examples
     --------
@@ -91,11 +92,18 @@ class FileRows:
         return f"<FileRows of {self.n_rows} x {self.n_features} {self.dtype}, {self.paths[0].name}>"
 
     def place_of(self, row: int) -> tuple[Path, int]:
-        """The file that a row is in, and its number there.
+        """Find the file that contains a row.
 
         Parameters
         ----------
-        row : int, counted over all files
+        row : int
+            Row number, counted over all files.
+
+        Returns
+        -------
+        path : Path
+        row : int
+            Row number in that file.
         """
         for source in self._sources:
             if row < source.n_rows:
@@ -105,24 +113,24 @@ class FileRows:
 
     @cached_property
     def rows_per_batch(self) -> int:
-        """Rows per batch if not given: about 64 MB of features."""
+        """Default number of rows per batch: about 64 MB of features."""
         row_bytes = float(self.n_features * self.dtype.itemsize)
-        if self.is_sparse or not self.n_features:  # by the size of the files
+        if self.is_sparse or not self.n_features:  # estimate from the file sizes
             row_bytes = 2 * sum(path.stat().st_size for path in self.paths) / self.n_rows
         return int(min(max(_BATCH_BYTES // row_bytes, 1), _MAX_BATCH_ROWS))
 
     def batches(
         self, start_row: int = 0, rows_per_batch: int | None = None
     ) -> Generator[Batch, None, None]:
-        """Rows in order; the next batch is read while the current one is used.
+        """Yield the rows in order; the next batch is read while the current one is used.
 
         Parameters
         ----------
-        start_row : int
-            The row to start with.
+        start_row : int, default=0
+            The row to start from.
         rows_per_batch : int, optional
-            About 64 MB of features by default. Batches end at multiples of it wherever they start,
-            so that an interrupted run resumes with the same batches.
+            About 64 MB of features by default. Batches end at multiples of it whatever the
+            `start_row`, so that an interrupted run resumes with the same batches.
 
         Yields
         ------
@@ -136,17 +144,17 @@ class FileRows:
         return prefetch(self._batches(start_row, size))
 
     def sample(self, n_rows: int = 8192) -> tuple[Any, NDArray[Any] | None]:
-        """Rows spread over all files, which may be sorted by class.
+        """Sample rows spread over all files, since these may be sorted by class.
 
         Parameters
         ----------
-        n_rows : int
-            At most this many; all rows, in order, if there are no more.
+        n_rows : int, default=8192
+            Maximum number of rows; if there are no more, all rows are returned, in order.
 
         Returns
         -------
-        X : (m, d) array or CSR
-        labels : (m,) array, or None
+        X : ndarray or CSR array of shape (n_sampled, n_features)
+        labels : ndarray of shape (n_sampled,), or None
         """
         n_places = min(_SAMPLE_PLACES, n_rows)
         length = n_rows // n_places
@@ -155,42 +163,42 @@ class FileRows:
             starts, length = [0], self.n_rows
         if all(source.seeks for source in self._sources):
             found = [part for start in starts for part in self._parts([start], length, length)]
-        else:  # one pass over files that are read front to back
+        else:  # one pass over files that are read sequentially
             found = list(self._parts(starts, length, self.rows_per_batch))
         joined = join_batches(found)
         return joined.X, joined.labels
 
     def _parts(self, starts: list[int], length: int, size: int) -> Generator[Batch, None, None]:
-        """`length` rows from each start on, in one pass."""
+        """Yield `length` rows from each start, in one pass."""
         for piece in self._pieces(starts[0], size):
             for start in starts:
                 low, high = (max(row - piece.first_row, 0) for row in (start, start + length))
                 if low < min(high, len(piece)):
                     part = piece.rows(low, high)
                     if part.X is not None and len(part) < len(piece):
-                        part = replace(part, X=part.X.copy())  # or it keeps the piece in memory
+                        part = replace(part, X=part.X.copy())  # lets the piece be freed
                     yield part
             if piece.first_row + len(piece) >= starts[-1] + length:
                 break
 
     def _batches(self, start_row: int, size: int) -> Generator[Batch, None, None]:
-        """Pieces of the files, cut and joined to end at multiples of `size`."""
-        held: list[Batch] = []
-        room = size - start_row % size
+        """Split and join the pieces of the files into batches that end at multiples of `size`."""
+        parts: list[Batch] = []
+        n_missing = size - start_row % size
         for piece in self._pieces(start_row, size):
             start = 0
             while start < len(piece):
-                part = piece.rows(start, start + room)
-                held.append(part)
-                start, room = start + len(part), room - len(part)
-                if room == 0:
-                    yield join_batches(held)
-                    held, room = [], size
-        if held:
-            yield join_batches(held)
+                part = piece.rows(start, start + n_missing)
+                parts.append(part)
+                start, n_missing = start + len(part), n_missing - len(part)
+                if n_missing == 0:
+                    yield join_batches(parts)
+                    parts, n_missing = [], size
+        if parts:
+            yield join_batches(parts)
 
     def _pieces(self, start_row: int, size: int) -> Generator[Batch, None, None]:
-        """Pieces of all files, checked, in one type and numbered over all files."""
+        """Yield the pieces of all files, checked, in one type, with rows counted over all files."""
         offset = 0
         for source in self._sources:
             row = max(0, start_row - offset)
@@ -200,8 +208,8 @@ class FileRows:
                     row += len(piece)
                 if row != source.n_rows:
                     raise DataFileError(
-                        f"{source.path}: gave {row} rows where {source.n_rows} were counted; "
-                        "it has changed or is damaged"
+                        f"{source.path}: has {row} rows, but {source.n_rows} were counted before; "
+                        "the file has changed or is damaged"
                     )
             offset += source.n_rows
 
@@ -218,12 +226,12 @@ class FileRows:
 
 
 def prefetch(items: Iterable[_T]) -> Generator[_T, None, None]:
-    """Yield the same items, each produced in a thread while the one before is in use.
+    """Yield the same items, each produced in a thread while the previous one is in use.
 
     Parameters
     ----------
     items : iterable
-        Its exceptions are raised here, after the items before them. If this generator is closed
+        Exceptions it raises are raised here, after the preceding items. If this generator is closed
         early, `items` is closed too.
 
     Yields
@@ -242,7 +250,7 @@ def prefetch(items: Iterable[_T]) -> Generator[_T, None, None]:
             while (item := pending.result()) is not _END:
                 pending = pool.submit(next, source, _END)
                 yield item  # type: ignore[misc]
-                del item  # or it stays in memory while the next but one is produced
+                del item  # otherwise it stays in memory while the item after next is produced
         finally:
             pool.shutdown(cancel_futures=True)  # waits for the item that is being produced
             close = getattr(source, "close", None)
@@ -253,12 +261,12 @@ def prefetch(items: Iterable[_T]) -> Generator[_T, None, None]:
 def _check_finite(
     path: Path, X: Any, first_row: int, feature_names: Sequence[str] | None = None
 ) -> None:
-    """Refuse NaN and infinity in X (k, d), naming the first row and feature that has one."""
+    """Raise an error that names the first row and feature of X (k, d) with NaN or infinity."""
     values = X if isinstance(X, np.ndarray) else X.data
     if values.dtype.kind != "f":
         return
     with np.errstate(over="ignore", invalid="ignore"):
-        # One sum is cheaper than a test of every value, which only follows where the sum fails.
+        # A sum is cheaper than testing every value, which is needed only if it is not finite.
         if np.isfinite(values.sum(dtype=np.float32 if values.itemsize == 2 else None)):
             return
     wrong = ~np.isfinite(values)
@@ -268,9 +276,9 @@ def _check_finite(
         row, column = (int(place[0]) for place in np.nonzero(wrong))
         value = X[row, column]
     else:
-        at = int(np.argmax(wrong))
-        row, column = int(np.searchsorted(X.indptr, at, side="right")) - 1, int(X.indices[at])
-        value = values[at]
+        i = int(np.argmax(wrong))
+        row, column = int(np.searchsorted(X.indptr, i, side="right")) - 1, int(X.indices[i])
+        value = values[i]
     name = repr(feature_names[column]) if feature_names else str(column)
     raise DataFileError(
         f"{path}: row {first_row + row} has {value} in feature {name}; features must be finite"
@@ -278,7 +286,7 @@ def _check_finite(
 
 
 def _description(sources: Sequence[Source]) -> str:
-    """What is read, what was guessed and what was left out, in one line."""
+    """Describe in one line what is read, what was guessed and what was skipped."""
     first = sources[0]
     n_rows = sum(source.n_rows for source in sources)
     parts = [f"{first.format_name}, {n_rows} labels"]

@@ -1,4 +1,4 @@
-"""One file of rows: what every format provides, and what is asked of it."""
+"""The interface of all file formats: a `Source` is opened for a `Request` and yields `Batch`es."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ class Batch:
 
     Attributes
     ----------
-    X : (k, d) array or CSR, or None
-        Features, perhaps not writeable; None if none were asked for.
-    labels : (k,) array of booleans, numbers or str, or None
+    X : ndarray or CSR array of shape (n_rows, n_features), or None
+        Features, possibly read-only; None if not requested.
+    labels : ndarray of shape (n_rows,), or None
+        Booleans, numbers or strings.
     first_row : int
         Number of the first row, counted from 0 over all files.
-    columns : mapping of str to (k,) array
-        The further columns that were asked for.
+    columns : mapping of str to ndarray of shape (n_rows,)
+        The additional columns that were requested.
     """
 
     X: Any
@@ -40,7 +41,7 @@ class Batch:
         return len(self.labels if self.labels is not None else next(iter(self.columns.values())))
 
     def rows(self, start: int, stop: int | None = None) -> Batch:
-        """Some of the rows, counted from 0."""
+        """Slice the rows, counted from 0."""
         return Batch(
             None if self.X is None else self.X[start:stop],
             None if self.labels is None else self.labels[start:stop],
@@ -50,7 +51,7 @@ class Batch:
 
 
 def join_batches(batches: Sequence[Batch]) -> Batch:
-    """Several batches as one."""
+    """Concatenate batches."""
     first = batches[0]
     if len(batches) == 1:
         return first
@@ -70,17 +71,17 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
 
 @dataclass(frozen=True)
 class Request:
-    """What the caller of `open_rows` asked for, the same for all files."""
+    """The arguments of `open_rows`, the same for all files."""
 
-    # Names, positions or patterns; empty to look for them, False for none.
+    # Names, positions or patterns; empty to detect them, False for none.
     features: tuple[str, ...] | Literal[False] = ()
     labels: str | Literal[False] | None = None
-    columns: tuple[str, ...] = ()  # further columns to read
+    columns: tuple[str, ...] = ()  # additional columns to read
     feature_names: tuple[str, ...] | None = None  # of a model
     n_features: int | None = None
     first_index: int | None = None  # of SVMlight files
     part: Literal["train", "test"] = "train"  # of arrays X_train and X_test
-    header: bool | None = None  # whether text files start with column names; None to find out
+    header: bool | None = None  # whether text files start with column names; None to detect it
 
     @property
     def only_labels(self) -> bool:
@@ -89,30 +90,31 @@ class Request:
 
 
 class Source(ABC):
-    """One file, opened only while rows are read.
+    """A file that is open only while rows are read.
 
     Attributes
     ----------
     path : Path
     format_name : str
     n_rows, n_features : int
-    dtype : dtype of the features
+    dtype : dtype
+        Type of the features.
     is_sparse : bool
-        Whether the features come as CSR.
+        Whether the features are CSR arrays.
     features : sequence of str
-        The columns, or the array, of the features.
+        The feature columns, or the feature array.
     has_names : bool
-        Whether `features` are names of the features, so that they can be matched by name.
+        Whether `features` are feature names, so that they can be matched by name.
     label : str or None
-        The column or array of the labels.
+        The label column or array.
     label_dtype : dtype or None
         Type of the labels.
     first_index : int or None
-        The index of the first feature, in SVMlight files.
+        Index of the first feature in SVMlight files.
     seeks : bool
         Whether reading from a row in the middle is cheap.
     notes : list of str
-        What was guessed or left out.
+        What was guessed or skipped.
     """
 
     format_name: str
@@ -133,7 +135,7 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
-        """Rows from `start_row` on, in order, in pieces of any size.
+        """Yield rows from `start_row` on, in order, in pieces of any size.
 
-        `rows_per_piece` is what fits the caller best. Rows are counted within this file.
+        `rows_per_piece` is the preferred size. Rows are counted within this file.
         """

@@ -1,4 +1,4 @@
-"""SVMlight (LibSVM) text by scikit-learn's reader."""
+"""SVMlight (LibSVM) text files, read by scikit-learn."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _BLOCK_BYTES = 4 << 20
 
 
 class SvmlightSource(Source):
-    """One SVMlight file. A first pass counts its rows and finds the range of its indices.
+    """An SVMlight file. A first pass counts the rows and finds the range of indices.
 
     Attributes
     ----------
     low, high : int
         Smallest and largest index; -1 if there are none.
     first_index : int
-        Set by `set_widths`, and so is `n_features`.
+        Set by `set_widths`, like `n_features`.
     """
 
     format_name = "SVMlight"
@@ -38,13 +38,13 @@ class SvmlightSource(Source):
     def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
         if request.features or isinstance(request.labels, str) or request.columns:
-            raise DataFileError(f"{path}: SVMlight has no names; leave features= and labels= out")
+            raise DataFileError(f"{path}: SVMlight has no names; omit features= and labels=")
         self.low, self.high = -1, -1
         self.first_index: int = 0
         self._starts: list[tuple[int, int]] = []  # first row and byte of each block
         dtypes = set()
-        for X, y, row, at in self._blocks(0, 0):
-            self._starts.append((row, at))
+        for X, y, row, offset in self._blocks(0, 0):
+            self._starts.append((row, offset))
             self.n_rows = row + len(y)
             dtypes.add(whole_numbers(y).dtype)
             if X.nnz:
@@ -57,28 +57,28 @@ class SvmlightSource(Source):
             self.label = "first number"
             self.label_dtype = common_dtype([*dtypes])
 
-    def _blocks(self, row: int, at: int) -> Iterator[tuple[Any, NDArray[np.float64], int, int]]:
-        """Features (k, highest index + 1), labels, first row and byte of blocks of lines."""
+    def _blocks(self, row: int, offset: int) -> Iterator[tuple[Any, NDArray[np.float64], int, int]]:
+        """Yield features (k, max index + 1), labels, first row and byte offset of line blocks."""
         from sklearn.datasets import load_svmlight_file
 
         with reading(self.path, self.format_name), open_stream(self.path) as stream:
-            stream.seek(at)
+            stream.seek(offset)
             while lines := stream.readlines(_BLOCK_BYTES):
                 try:
                     X, y = load_svmlight_file(io.BytesIO(b"".join(lines)), zero_based=True)
                 except ValueError as error:
                     n_rows = sum(bool(line.partition(b"#")[0].strip()) for line in lines)
                     raise DataFileError(
-                        f"{self.path}: of rows {row} to {row + n_rows - 1}, one is not "
-                        f"'number index:value ...' with rising indices: {error}"
+                        f"{self.path}: one of rows {row} to {row + n_rows - 1} is not "
+                        f"'number index:value ...' with increasing indices: {error}"
                     ) from error
                 if np.any(np.abs(y) > 1 << 53):
-                    raise DataFileError(f"{self.path}: labels are numbers up to 2**53")
-                yield X, y, row, at
-                row, at = row + len(y), at + sum(map(len, lines))
+                    raise DataFileError(f"{self.path}: labels must be numbers up to 2**53")
+                yield X, y, row, offset
+                row, offset = row + len(y), offset + sum(map(len, lines))
 
     def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
-        """Rows from `start_row` on, in pieces of any size."""
+        """Yield rows from `start_row` on, in pieces of any size."""
         from scipy.sparse import csr_array
 
         start = next(start for start in reversed(self._starts) if start[0] <= start_row)
@@ -93,7 +93,7 @@ class SvmlightSource(Source):
 
 
 def set_widths(files: Sequence[Any], request: Request) -> None:
-    """Decide the first index and the number of features that SVMlight files share."""
+    """Set the first index and the number of features, which all files share."""
     first_index = request.first_index
     if first_index is None:
         first_index = 0 if any(file.low == 0 for file in files) else 1
@@ -102,13 +102,13 @@ def set_widths(files: Sequence[Any], request: Request) -> None:
     for file in files:
         if file.low >= 0 and file.low < first_index:
             raise DataFileError(
-                f"{file.path}: has index 0, but first_index is 1, as given or in the files of the "
-                "model; change it with --first-index"
+                f"{file.path}: has index 0, but first_index is 1, as specified or as in the "
+                "model's training files; change it with --first-index"
             )
         if expected is not None and file.high - first_index >= expected:
             raise DataFileError(
-                f"{file.path}: has index {file.high}, but with {expected} features indices from "
-                f"{first_index} end at {expected - 1 + first_index}"
+                f"{file.path}: has index {file.high}, but {expected} features have indices "
+                f"{first_index} to {expected - 1 + first_index}"
             )
         file.first_index, file.n_features = first_index, expected or width
         guessed = "" if request.first_index is not None else " (guessed)"

@@ -1,4 +1,4 @@
-"""Tables by pyarrow: columns of numbers or one column of lists; Parquet and Arrow files."""
+"""Tables read by pyarrow, with columns of numbers or one column of lists: Parquet and Arrow."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _PIECE_BYTES = 8 << 20
 
 
 class TableSource(Source):
-    """A file of columns, in parts at which reading can start."""
+    """A table, divided into parts; reading can start at any part."""
 
     _schema: Any = None
-    _named = True  # whether columns have more than positions
-    _examples: Mapping[str, str] = {}  # texts in columns, for errors
+    _named = True  # whether the file has column names
+    _examples: Mapping[str, str] = {}  # values of text columns, for error messages
 
     def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
@@ -37,10 +37,10 @@ class TableSource(Source):
         with reading(path, self.format_name):
             self._read_schema(request)
             names = self._schema.names
-            doubled = [name for name, count in Counter(names).items() if count > 1]
-            if doubled:
+            duplicates = [name for name, count in Counter(names).items() if count > 1]
+            if duplicates:
                 raise DataFileError(
-                    f"{path}: several columns have the same name: {listed(doubled)}"
+                    f"{path}: several columns have the same name: {listed(duplicates)}"
                 )
             self._columns = [find_column(path, names, wanted) for wanted in request.columns]
             request = replace(request, columns=tuple(self._columns))
@@ -65,25 +65,25 @@ class TableSource(Source):
 
     @property
     def _wanted(self) -> list[str]:
-        """The columns that are read; at least one, by which the rows are counted."""
+        """The columns to read; at least one, to count the rows."""
         label = [] if self.label is None else [self.label]
         wanted = list(dict.fromkeys([*self.features, *self._columns, *label]))
         return wanted or [self._schema.names[0]]
 
     @abstractmethod
     def _read_schema(self, request: Request) -> None:
-        """Set `_schema`, and `_named` if columns have no names."""
+        """Set `_schema`, and `_named` if the file has no column names."""
 
     @abstractmethod
     def _part_ends(self) -> list[int]:
-        """The row that follows each part; sets `label_dtype` if labels are text without a type."""
+        """End row of each part; sets `label_dtype` if the file does not store types."""
 
     @abstractmethod
     def _record_batches(self, first_part: int = 0) -> Generator[Any, None, None]:
-        """Record batches of the wanted columns, all from the beginning of a part on."""
+        """Yield record batches of the wanted columns, starting at a part."""
 
     def _batches(self, start_row: int) -> Generator[Any, None, None]:
-        """Record batches of bounded size from a row on."""
+        """Yield record batches of bounded size, starting at a row."""
         part = bisect.bisect_right(self._ends, start_row)
         skipped = start_row - (self._ends[part - 1] if part else 0)
         size = self._rows_per_piece()
@@ -93,7 +93,7 @@ class TableSource(Source):
             skipped = max(0, skipped - batch.num_rows)
 
     def _kind(self, kind: Any) -> str:
-        """What `choose_columns` calls a type of pyarrow."""
+        """Convert a pyarrow type to the kinds of `choose_columns`."""
         types = self._pa.types
         if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
             return "list" if self._kind(kind.value_type) == "number" else str(kind)
@@ -110,8 +110,8 @@ class TableSource(Source):
             kind = self._schema.field(self.label).type
             if self._kind(kind) not in ("text", "number"):
                 raise DataFileError(
-                    f"{self.path}: labels {self.label!r} are of type {kind}; "
-                    "labels are integers, floats, booleans or text"
+                    f"{self.path}: labels {self.label!r} have type {kind}; "
+                    "labels must be integers, floats, booleans or text"
                 )
             self.label_dtype = TEXT if self._kind(kind) == "text" else _numpy_type(kind)
         if not self.features:
@@ -126,21 +126,21 @@ class TableSource(Source):
             batch.validate(full=True)  # as in `read`
             self.n_features = len(batch.column(self.features[0])[0].as_py() or ())
         if self.n_features == 0:
-            raise DataFileError(f"{self.path}: column {self.features[0]!r} has empty lists")
+            raise DataFileError(f"{self.path}: column {self.features[0]!r} contains empty lists")
         self.dtype = np.result_type(*map(_numpy_type, kinds))
 
     def _rows_per_piece(self) -> int:
         if self._is_list and self.n_features == 0:
-            return 16  # the length of the lists is not known yet
+            return 16  # the length of the lists is still unknown
         row_bytes = max(1, self.n_features * self.dtype.itemsize)
         return int(max(1, min(_PIECE_BYTES // row_bytes, 65_536)))
 
     def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
-        """Rows from `start_row` on, in pieces of any size."""
+        """Yield rows from `start_row` on, in pieces of any size."""
         row = start_row
         with reading(self.path, self.format_name):
             for batch in self._batches(start_row):
-                batch.validate(full=True)  # a damaged offset would crash what follows
+                batch.validate(full=True)  # a corrupt offset would crash the process
                 columns = {
                     name: batch.column(name).to_numpy(zero_copy_only=False)
                     for name in self._columns
@@ -160,15 +160,15 @@ class TableSource(Source):
                 first = int(np.argmax(wrong))
                 raise DataFileError(
                     f"{self.path}: row {row + first} has {lengths[first]} values in column "
-                    f"{self.features[0]!r}, the first row has {self.n_features}"
+                    f"{self.features[0]!r}, but the first row has {self.n_features}"
                 )
             values = column.flatten()
-            self._refuse_nulls(values, row, self.features[0], self.n_features)
+            self._check_no_nulls(values, row, self.features[0], self.n_features)
             return np.reshape(values.to_numpy(zero_copy_only=False), (-1, self.n_features))
         X = np.empty((batch.num_rows, self.n_features), self.dtype)
         for place, name in enumerate(self.features):
             column = batch.column(name)
-            self._refuse_nulls(column, row, name)
+            self._check_no_nulls(column, row, name)
             X[:, place] = column.to_numpy(zero_copy_only=False)
         return X
 
@@ -183,7 +183,7 @@ class TableSource(Source):
         values = column.to_numpy(zero_copy_only=False)
         return values.astype(np.str_) if values.dtype.kind == "O" else np.asarray(values)
 
-    def _refuse_nulls(self, values: Any, row: int, name: str, values_per_row: int = 1) -> None:
+    def _check_no_nulls(self, values: Any, row: int, name: str, values_per_row: int = 1) -> None:
         if values.null_count:
             raise DataFileError(
                 f"{self.path}: row {row + _first_null(values) // values_per_row} has no value in "
@@ -196,7 +196,7 @@ def _first_null(column: Any) -> int:
 
 
 def _numpy_type(kind: Any) -> np.dtype[Any]:
-    """The dtype of numbers of pyarrow, also in a dictionary."""
+    """NumPy type of a numeric pyarrow type, also in a dictionary."""
     dtype: np.dtype[Any] = np.dtype(getattr(kind, "value_type", kind).to_pandas_dtype())
     return dtype
 

@@ -1,4 +1,4 @@
-"""Tables in text files: CSV and JSON lines by pyarrow, and files with one label per line."""
+"""Text files: CSV and JSON lines read by pyarrow, and files with one label per line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from bitclass.io.columns import is_label_name
 from bitclass.io.errors import DataFileError, reading, require
-from bitclass.io.labels import TEXT, common_dtype, written
+from bitclass.io.labels import TEXT, common_dtype, infer_dtype
 from bitclass.io.source import Batch, Request, Source
 from bitclass.io.tables import TableSource
 
@@ -27,8 +27,8 @@ __all__ = ["CsvSource", "JsonSource", "LinesSource", "open_stream"]
 _BLOCK_BYTES = 16 << 20
 _HEAD_RECORDS = 100
 _HEADER_OR_ROW = (
-    "the first line may be column names or a row; "
-    "say which with --header or --no-header (header=True or False)"
+    "the first line may be column names or data; "
+    "specify --header or --no-header (header=True or False)"
 )
 _PLAIN_INTEGER = re.compile(r"-?[0-9]+")
 
@@ -41,7 +41,7 @@ def open_stream(path: Path) -> IO[bytes]:
 
 
 class CsvSource(TableSource):
-    """A CSV or TSV file, perhaps compressed. A first pass counts the rows and sees all labels."""
+    """A CSV or TSV file, possibly compressed. A first pass counts rows and finds the label type."""
 
     format_name = "CSV"
     seeks = False
@@ -55,7 +55,7 @@ class CsvSource(TableSource):
         self._named = header
         what = "column names in the first line" if header else "no column names"
         self.notes.append(what + (" (guessed)" if guessed else ""))
-        # As pyarrow reads them, so that a column of numbers with gaps is not text.
+        # The null values of pyarrow, so that a column of numbers with missing values is not text.
         missing = set(reader.ConvertOptions().null_values)
         fields, examples = [], {}
         for place, name in enumerate(first):
@@ -63,7 +63,7 @@ class CsvSource(TableSource):
             texts = [text for text in values if text not in missing and not _is_numeral(text)]
             if not header:
                 name = str(place)
-            elif not name:  # as pandas writes an index, perhaps beside that of an earlier file
+            elif not name:  # an index written by pandas, possibly more than once
                 name = f"Unnamed: {place}"
                 while name in first:
                     name += ".1"
@@ -77,7 +77,7 @@ class CsvSource(TableSource):
         for batch in self._stream({self.label or self._wanted[0]: self._pa.string()}):
             n_rows += batch.num_rows
             if self.label is not None and TEXT not in dtypes:
-                dtypes.add(written(self._pa.compute.unique(batch.column(0)).to_pylist()))
+                dtypes.add(infer_dtype(self._pa.compute.unique(batch.column(0)).to_pylist()))
         if dtypes:
             self.label_dtype = common_dtype([*dtypes])
         return [n_rows]
@@ -87,9 +87,9 @@ class CsvSource(TableSource):
         yield from self._stream(texts | dict.fromkeys(self.features, self._pa.float64()))
 
     def _stream(self, types: dict[str, Any]) -> Generator[Any, None, None]:
-        """Record batches of some columns."""
+        """Yield record batches of the columns in `types`."""
         reader = self._pa.csv
-        with open_stream(self.path) as stream, self._columns_named():
+        with open_stream(self.path) as stream, self._named_columns():
             yield from reader.open_csv(
                 stream,
                 reader.ReadOptions(
@@ -100,7 +100,7 @@ class CsvSource(TableSource):
                 ),
                 reader.ParseOptions(
                     delimiter=self._delimiter,
-                    # Tabs need no quotes, and a text in a TSV file may begin with one.
+                    # TSV has no quoting: a text may start with a quotation mark.
                     quote_char=False if self._delimiter == "\t" else '"',
                     newlines_in_values=self._delimiter != "\t",
                 ),
@@ -110,8 +110,8 @@ class CsvSource(TableSource):
             )
 
     @contextmanager
-    def _columns_named(self) -> Iterator[None]:
-        """Name the column in an error of pyarrow, which has its number."""
+    def _named_columns(self) -> Iterator[None]:
+        """Replace the column number in pyarrow's error messages by its name."""
         try:
             yield
         except self._pa.ArrowInvalid as error:
@@ -123,9 +123,9 @@ class CsvSource(TableSource):
 
 
 def _head(path: Path) -> tuple[str, int, list[list[str]]]:
-    """Delimiter, number of blank lines at the start, and first records."""
+    """Delimiter, number of leading blank lines, and first records."""
     with open_stream(path) as stream, io.TextIOWrapper(stream, "utf-8-sig", newline="") as text:
-        blank, first = next(((at, line) for at, line in enumerate(text) if line.strip()), (0, ""))
+        blank, first = next(((i, line) for i, line in enumerate(text) if line.strip()), (0, ""))
         if not first:
             raise DataFileError(f"{path}: is empty")
         if re.search(r"\.(tsv|tab)(\.|$)", path.name.lower()):
@@ -146,16 +146,16 @@ def _is_numeral(field: str) -> bool:
 
 
 def _guess_header(path: Path, records: Sequence[Sequence[str]], request: Request) -> bool:
-    """Whether the first record of a CSV file holds column names; an error if it may and may not."""
+    """Whether the first record of a CSV file contains column names; an error if ambiguous."""
     first = [field.strip() for field in records[0]]
     numerals = [field for field in first if _is_numeral(field)]
     texts = {place: field for place, field in enumerate(first) if field and field not in numerals}
     plain = all(_PLAIN_INTEGER.fullmatch(numeral) for numeral in numerals)
     values = [int(numeral) for numeral in numerals] if plain else []
     distinct = plain and len(set(values)) == len(values)
-    asked_for = [*request.columns, *([request.labels] if request.labels else [])]
+    requested = [*request.columns, *([request.labels] if request.labels else [])]
     positions = set(map(str, range(-len(first), len(first))))
-    if any(name in first and name not in positions for name in asked_for):
+    if any(name in first and name not in positions for name in requested):
         return True
     if request.feature_names and set(request.feature_names) <= set(first):
         return True
@@ -165,11 +165,11 @@ def _guess_header(path: Path, records: Sequence[Sequence[str]], request: Request
         return True  # text above numbers
     for row in records[1:]:
         if any(row[place].strip() == text for place, text in texts.items() if place < len(row)):
-            return False  # a class that occurs again
+            return False  # a class that occurs again below
     has_label = any(is_label_name(text) for text in texts.values())
     if not numerals:
         only_texts = not any(map(_is_numeral, itertools.chain(*records[1:])))
-        by_position = bool(asked_for) and positions.issuperset(asked_for)
+        by_position = bool(requested) and positions.issuperset(requested)
         if only_texts and by_position and not has_label:
             raise DataFileError(f"{path}: {_HEADER_OR_ROW}")
         return True
@@ -177,14 +177,14 @@ def _guess_header(path: Path, records: Sequence[Sequence[str]], request: Request
         return False
     if has_label and distinct and values == sorted(values):
         return True
-    counts = values in (list(range(len(values))), list(range(1, len(values) + 1)))
-    if counts and not texts and (len(values) > 2 or "" in first):
+    is_count = values in (list(range(len(values))), list(range(1, len(values) + 1)))
+    if is_count and not texts and (len(values) > 2 or "" in first):
         return True
     raise DataFileError(f"{path}: {_HEADER_OR_ROW}")
 
 
 class JsonSource(TableSource):
-    """JSON lines: one object per line. The first block decides the types of the columns."""
+    """JSON lines, one object per line. Column types are inferred from the first block."""
 
     format_name = "JSON lines"
     seeks = False
@@ -216,7 +216,7 @@ class JsonSource(TableSource):
 
     def _part_ends(self) -> list[int]:
         number, types = self._pa.float64(), self._pa.types
-        # A feature that is whole in the first rows need not be so in others.
+        # A feature that is an integer in the first rows may be a float later.
         for name in self.features:
             place = self._schema.get_field_index(name)
             is_list = types.is_list(self._schema.field(place).type)
@@ -230,7 +230,7 @@ class JsonSource(TableSource):
 
 
 class LinesSource(Source):
-    """Labels, one per line, kept in memory."""
+    """A text file with one label per line, kept in memory."""
 
     format_name = "text"
     label = "line"
@@ -239,7 +239,7 @@ class LinesSource(Source):
         super().__init__(path)
         if not request.only_labels:
             raise DataFileError(
-                f"{path}: holds labels alone; say format= if it is of another format"
+                f"{path}: contains only labels; set format= if it has another format"
             )
         with reading(path, self.format_name), open_stream(path) as stream:
             lines = stream.read().decode("utf-8-sig").replace("\r\n", "\n").split("\n")
@@ -251,8 +251,8 @@ class LinesSource(Source):
             raise DataFileError(f"{path}: has no rows")
         self._labels = np.array(lines)
         self.n_rows = len(lines)
-        self.label_dtype = written(set(lines))
+        self.label_dtype = infer_dtype(set(lines))
 
     def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
-        """All labels from `start_row` on."""
+        """Yield all labels from `start_row` on."""
         yield Batch(None, self._labels[start_row:], start_row)

@@ -1,4 +1,4 @@
-"""HTTP service: Open Inference Protocol, plain JSON, metrics, and a page to explore models."""
+"""HTTP service: Open Inference Protocol, plain JSON, metrics, and a web page to explore models."""
 
 try:
     import httptools
@@ -7,7 +7,7 @@ try:
     import uvicorn
 except ImportError as error:
     raise ImportError(
-        f"serving needs {error.name}; install it with: pip install 'bitclass[serve]'"
+        f"serving requires {error.name}; install it with: pip install 'bitclass[serve]'"
     ) from error
 
 from bitclass.serving.app import Service, is_loopback

@@ -1,7 +1,7 @@
-"""The application: its addresses, limits and errors.
+"""The ASGI application: routes, limits and errors.
 
-Models and images are requested by name and number, and the files of the page by fixed names, so
-that no part of a request becomes a path on disk.
+Models are requested by name, images by number, and the files of the page by fixed names, so that
+no part of a request becomes a path on disk.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _PAGES = {
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
-# The page may load what comes from here, and the image that was chosen.
+# The page may load files from this server, and the image that the user chose.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors "
 )
-# Pages that may frame it, if any may.
+# Pages that may embed it, if `in_frames`.
 _NOTEBOOKS = "http://localhost:* http://127.0.0.1:* https://localhost:* vscode-webview:"
 _HEADERS = [
     (name.encode(), value.encode())
@@ -64,38 +64,39 @@ _HEADERS = [
         "referrer-policy": "no-referrer",
         "cross-origin-resource-policy": "same-origin",
         "cross-origin-opener-policy": "same-origin",
-        # Another run has other models and images at the same addresses.
+        # The next run may serve other models and images at the same URLs.
         "cache-control": "no-store",
     }.items()
 ]
 
 
 class Service:
-    """The ASGI application: it serves models.
+    """ASGI application that serves models.
 
     Parameters
     ----------
     models : sequence of ServedModel
-        With distinct names; the first answers where a request names none.
+        Models with distinct names; the first is the default.
     max_body_bytes : int
-        Of one request.
+        Maximum size of a request body.
     max_rows : int
-        Rows, texts or images of one request.
+        Maximum number of rows, texts or images per request.
     body_seconds : float
-        Time for the body of a request to arrive.
+        Timeout for receiving the body of a request.
     host : str
         Address that the server listens on.
     allowed_hosts : sequence of str
-        Further names that clients may use for this server.
+        Additional host names that clients may use.
     metrics : Metrics, optional
-        Those of several workers, which count together.
+        Metrics shared by several workers.
     in_frames : bool, default=False
-        Whether notebooks of this machine may show the page.
+        Whether notebooks on this machine may embed the page.
 
     Attributes
     ----------
     stopping : bool
-        Set this to have every answer end its connection, and the service report not ready.
+        If True, every response closes its connection, and the service reports that it is not
+        ready.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Service:
             for name, served in self._models.items()
         }
         self._explorers = {name: Explorer(served) for name, served in self._models.items()}
-        # One request at a time: extracting takes all cores as it is.
+        # One request at a time: extraction already uses all cores.
         self._extracting = ThreadPoolExecutor(1, thread_name_prefix="bitclass-extract")
         folder = resources.files("bitclass.serving") / "static"
         self._pages = {
@@ -153,20 +154,20 @@ class Service:
                 Route(f"{api}/images/{{row}}.jpg", self._small_image),
                 Route(f"{api}/images/{{row}}", self._look_at),
             ],
-            # What is wrong with a request is an HTTPException; every other error is ours.
+            # Errors in a request are HTTPExceptions; all others are internal errors.
             exception_handlers={HTTPException: _refuse, Exception: _fail},
         )
         self._app.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, with checks, headers and metrics that all answers share."""
+        """Answer a request, with the checks, headers and metrics common to all responses."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began = time.perf_counter()
+        start = time.perf_counter()
         status = 500
 
-        async def send_more(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -179,26 +180,26 @@ class Service:
         try:
             refusal = self._check_origin(scope)
             app: ASGIApp = self._app if refusal is None else refusal
-            await app(scope, receive, send_more)
+            await app(scope, receive, send_with_headers)
         finally:
             endpoint = getattr(scope.get("endpoint"), "__name__", "_none")[1:]
-            self._metrics.end(endpoint, status, time.perf_counter() - began)
+            self._metrics.end(endpoint, status, time.perf_counter() - start)
 
     def _check_origin(self, scope: Scope) -> Response | None:
-        """Refuse what a page of another site asks, under its own name or ours.
+        """Reject requests from pages of other sites.
 
-        A page can have its own name lead to this address and would then count as ours (DNS
-        rebinding); it cannot have a number for a name.
+        A site can make its host name resolve to this address, so that its requests look like
+        same-origin requests (DNS rebinding); this is not possible with a numeric address.
         """
         hosts = [value for name, value in scope["headers"] if name == b"host"]
-        if len(hosts) != 1 or not self._is_own_name(hosts[0].decode("latin-1")):
-            return _error(421, "this server is not known by that name; see --allow-host")
+        if len(hosts) != 1 or not self._is_allowed_host(hosts[0].decode("latin-1")):
+            return _error(421, "the host name is not allowed; see --allow-host")
         for name, value in scope["headers"]:
             if name == b"origin" and value.partition(b"://")[2] != hosts[0]:
-                return _error(403, "a page of another site may not ask this")
+                return _error(403, "requests from pages of other sites are not allowed")
         return None
 
-    def _is_own_name(self, host: str) -> bool:
+    def _is_allowed_host(self, host: str) -> bool:
         try:
             parts = urlsplit(f"//{host}")
             name = parts.hostname or ""
@@ -256,12 +257,12 @@ class Service:
         try:
             return await self._batchers[served.name].predict(X, query.top)
         except RowError as error:
-            if query.kind == "rows":  # else it is the extractor's
+            if query.kind == "rows":  # otherwise it is an error of the extractor
                 raise RequestError(str(error)) from None
             raise
 
     async def _extracted(self, served: ServedModel, kind: str, values: Any) -> Any:
-        """What the model predicts: rows, or texts if it has n-grams."""
+        """The input of the model: rows, or texts if it has n-grams."""
         if kind == "rows" or served.extractor is None:
             return values
         loop = asyncio.get_running_loop()
@@ -322,23 +323,23 @@ class Service:
         return await self._explored(request, lambda explorer: explorer.look(X))
 
     async def _explored(
-        self, request: Request, ask: Callable[[Explorer], dict[str, Any]]
+        self, request: Request, query: Callable[[Explorer], dict[str, Any]]
     ) -> Response:
         explorer = self._explorers[self._served(request).name]
-        return _json(await asyncio.to_thread(ask, explorer))
+        return _json(await asyncio.to_thread(query, explorer))
 
-    # What requests bring
+    # Parts of requests
 
     def _served(self, request: Request) -> ServedModel:
         name = request.path_params.get("model", next(iter(self._models)))
         if name not in self._models:
             raise HTTPException(
-                404, f"there is no model {name!r:.80}; there are {', '.join(self._models)}"
+                404, f"no model {name!r:.80}; the models are {', '.join(self._models)}"
             )
         return self._models[name]
 
     async def _body(self, request: Request) -> bytes:
-        """The body of a request, unless it is too large or too slow."""
+        """Receive the body of a request, unless it is too large or too slow."""
         encoding = request.headers.get("content-encoding", "identity")
         if encoding != "identity":
             raise HTTPException(415, f"content-encoding must be identity, found {encoding!r:.80}")
@@ -359,12 +360,12 @@ class Service:
             message = f"the body must arrive within {self._body_seconds:g} seconds"
             raise HTTPException(408, message) from None
         except ClientDisconnect:
-            raise RequestError("the body ended before its length") from None
+            raise RequestError("the body is shorter than its content-length") from None
         return b"".join(parts)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address.
+    """Whether an address can be reached only from this machine.
 
     Examples
     --------
@@ -380,7 +381,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _number(request: Request, name: str) -> int:
-    """A number of the address; 0 if it is not there."""
+    """A number in the URL; 0 if it is missing."""
     text = request.path_params.get(name) or request.query_params.get(name, "0")
     return parse_number(text, name)
 
@@ -396,12 +397,12 @@ def _error(status: int, message: str) -> Response:
 
 async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    answer = _error(error.status_code, error.detail)
-    answer.headers.update(error.headers or {})
-    return answer
+    response = _error(error.status_code, error.detail)
+    response.headers.update(error.headers or {})
+    return response
 
 
 async def _fail(request: Request, error: Exception) -> Response:
-    answer = _error(500, "internal error; the log of the server has the details")
-    answer.headers["connection"] = "close"  # which the server does after an error
-    return answer
+    response = _error(500, "internal error; see the server log for details")
+    response.headers["connection"] = "close"  # as the server does after an error
+    return response

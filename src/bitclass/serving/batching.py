@@ -1,4 +1,4 @@
-"""Batches of concurrent requests: what is waiting is predicted in one call."""
+"""Dynamic batching: waiting requests are predicted in one call."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from bitclass.model import PackedModel
 
 __all__ = ["Batcher", "Prediction"]
 
-# Larger batches are not faster, and delay those that wait.
+# Larger batches are not faster, and delay waiting requests.
 MAX_BATCH_ROWS = 4096
 
 
-#: Labels (n, k), best first; where best classes were asked for, their distances and probabilities.
+#: Labels (n, k), best first, and, if requested, distances and probabilities.
 Prediction = tuple[NDArray[Any], ...]
 
 
@@ -33,20 +33,21 @@ class _Job:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """What jobs must share to be one call."""
+        """Only jobs of the same kind can be predicted in one call."""
         return (self.top, getattr(self.X, "dtype", None))
 
 
 class Batcher:
-    """Predicts rows of concurrent requests together, in a thread of its own.
+    """Predict the rows of concurrent requests together, in a separate thread.
 
-    Nothing waits for a batch to fill: a call takes all that has arrived during the one before.
+    There is no waiting for a batch to fill: each call takes all requests that arrived during the
+    previous one.
 
     Parameters
     ----------
     model : PackedModel
     on_batch : callable
-        Told the number of requests and rows of each call.
+        Called with the number of requests and the number of rows of each batch.
     """
 
     def __init__(self, model: PackedModel, on_batch: Callable[[int, int], None]) -> None:
@@ -56,9 +57,9 @@ class Batcher:
         self._working: asyncio.Task[None] | None = None
 
     async def predict(self, X: NDArray[Any] | list[str], top: int = 0) -> Prediction:
-        """Predict rows (n, d) or n texts: the `top` best classes, or the label alone if that is 0.
+        """Predict the `top` best classes, or only the label if 0, of rows (n, d) or n texts.
 
-        Raises what the model raises: RowError for numbers that it cannot encode.
+        Raises RowError for values that the model cannot encode.
         """
         job = _Job(X, top, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
@@ -73,7 +74,7 @@ class Batcher:
                 jobs = self._next_jobs()
                 answers = await loop.run_in_executor(self._thread, self._answers, jobs)
                 for job, answer in zip(jobs, answers, strict=True):
-                    if job.answer.done():  # its client has gone
+                    if job.answer.done():  # the client has disconnected
                         continue
                     if isinstance(answer, tuple):
                         job.answer.set_result(answer)
@@ -84,7 +85,7 @@ class Batcher:
             self._working = None
 
     def _next_jobs(self) -> list[_Job]:
-        """The first that waits, and others that fit into the same call."""
+        """The first waiting job, and others that fit into the same call."""
         jobs = [self._waiting.popleft()]
         n_rows = len(jobs[0].X)
         kept: list[_Job] = []
@@ -111,7 +112,7 @@ class Batcher:
         except Exception as error:
             if len(jobs) == 1:
                 return [error]
-            # What is wrong with one of them must not fail the others.
+            # An error in one job must not affect the others.
             return [self._answers([job])[0] for job in jobs]
         ends = accumulate((len(part) for part in parts), initial=0)
         return [tuple(values[i:j] for values in prediction) for i, j in pairwise(ends)]

@@ -1,4 +1,4 @@
-"""Answers for the page: codes, nearest classes and images, confused classes."""
+"""Data for the web page: codes, nearest classes and images, confused classes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from bitclass.serving.served_model import N_CLASSES, Gallery, ServedModel, label
 
 __all__ = ["Explorer"]
 
-#: Number of images, classes and pairs of classes per answer.
+#: Number of images, classes and class pairs per response.
 N_IMAGES = 24
 N_LISTED = 50
 N_PAIRS = 20
-#: N-grams that are told of a text for each class, and the longest text of which they are.
+#: Number of n-grams shown per class, and maximum length of a text to explain.
 N_NGRAMS = 12
 MAX_EXPLAINED = 2000
-# Finding the nearest pair compares all classes with all others, half a second at this many.
+# Finding the nearest pairs takes quadratic time, half a second for this many classes.
 MAX_PAIRED_CLASSES = 50_000
 
 _SMALL_SIDE = 192
@@ -32,7 +32,7 @@ _KEPT_SMALL_IMAGES = 1024
 
 
 class Explorer:
-    """Answers about a model and its gallery, in values that JSON can hold."""
+    """Queries about a model and its gallery, answered in values that JSON can hold."""
 
     def __init__(self, served: ServedModel) -> None:
         self._served, self._model, self._gallery = served, served.model, served.gallery
@@ -54,10 +54,10 @@ class Explorer:
         }
 
     def classes(self, search: str = "", start: int = 0) -> dict[str, Any]:
-        """Classes whose labels contain a text, each with the class that is nearest to it.
+        """Classes whose labels contain a text, each with its nearest other class.
 
-        The number of matches, and at most `N_LISTED` of them from `start` on. With a labelled
-        gallery each has its number of images, and of those that are assigned to other classes.
+        Returns the number of matches, and at most `N_LISTED` of them from `start` on. With a
+        labelled gallery, each class has its number of images and of misclassified images.
         """
         names, wanted = self._names, search.strip().casefold()
         found = [i for i, name in enumerate(names) if wanted in name.casefold()]
@@ -79,7 +79,7 @@ class Explorer:
 
     @functools.cached_property
     def _image_counts(self) -> tuple[Counter[str], Counter[str]] | None:
-        """Number of images per label of the gallery, and of those assigned to other classes."""
+        """Number of images and of misclassified images per label."""
         gallery = self._gallery
         if gallery is None or gallery.labels is None:
             return None
@@ -92,21 +92,20 @@ class Explorer:
     def _nearest_other(
         self, classes: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """For each class the nearest other one, -1 if there is none, and its distance."""
+        """Nearest other class of each class, -1 if there is none, and its distance."""
         if len(self._model.classes) < 2 or not len(classes):
             return np.full(len(classes), -1), np.zeros(len(classes), dtype=np.int32)
         found, distances = self._index.top_k(self._model.weights[classes], 2)
-        # Equal codes come in the order of the classes, so the class itself may be second, or
-        # not among them at all.
+        # Equal codes are sorted by class index, so the class itself may be second, or missing.
         rows, other = np.arange(len(classes)), np.where(found[:, 0] == classes, 1, 0)
         return found[rows, other], distances[rows, other]
 
     @functools.cached_property
     def pairs(self) -> dict[str, Any]:
-        """Pairs of classes that are most easily confused.
+        """The most confused pairs of classes.
 
-        The pairs of label and predicted class with the most images of the gallery. Where that has
-        no errors to show, the pairs of classes whose codes are nearest; none above
+        The pairs of label and predicted class with the most images in the gallery. If there are no
+        misclassified images, the pairs of classes with the nearest codes; none above
         `MAX_PAIRED_CLASSES` classes.
         """
         gallery = self._gallery
@@ -132,10 +131,10 @@ class Explorer:
         return {"by": "distance", "pairs": pairs}
 
     def images(self, label: str = "", wrong: bool = False, start: int = 0) -> dict[str, Any]:
-        """Images of a label, or predicted as it if the gallery has no labels.
+        """Images with a label, or with that prediction if the gallery has no labels.
 
-        The number of matches, and at most `N_IMAGES` of them from `start` on; of `wrong` ones
-        those that are assigned to another class than their own.
+        Returns the number of matches, and at most `N_IMAGES` of them from `start` on; with `wrong`,
+        only misclassified images.
         """
         gallery = self._gallery
         if gallery is None:
@@ -150,51 +149,54 @@ class Explorer:
         return {"total": len(rows), "images": [_image(gallery, row) for row in listed]}
 
     def look(self, X: Any) -> dict[str, Any]:
-        """Code, nearest classes and nearest images of one row (1, d), or list of one text.
+        """Code, nearest classes and nearest images of one row (1, d), or of a list of one text.
 
-        Of a text of at most `MAX_EXPLAINED` characters each class has the n-grams that say most
-        for and against it, and their shares of all that is said.
+        For a text of at most `MAX_EXPLAINED` characters, each class has the n-grams that contribute
+        most for and against it, and their relative contributions.
         """
         k = min(N_CLASSES, len(self._model.classes))
         classes = [each[0] for each in self._model.top_classes(X, k, probabilities=True)]
         answer = self._near(self._model.encode(X)[0], classes)
         if self._model.text is not None and isinstance(X[0], str) and len(X[0]) <= MAX_EXPLAINED:
             for found, label in zip(answer["classes"], classes[0].tolist(), strict=True):
-                told = self._model.explain(X[0], label, n_ngrams=5 * MAX_EXPLAINED)
-                strongest = sorted(told, key=lambda each: -abs(each[1]))[:N_NGRAMS]
+                ngrams = self._model.explain(X[0], label, n_ngrams=5 * MAX_EXPLAINED)
+                strongest = sorted(ngrams, key=lambda each: -abs(each[1]))[:N_NGRAMS]
                 found["ngrams"] = sorted(strongest, key=lambda each: -each[1])
         return answer
 
     def look_at(self, row: int) -> dict[str, Any]:
-        """Code, nearest classes and nearest images of an image of the gallery."""
+        """Code, nearest classes and nearest images of an image in the gallery."""
         gallery = self._with_row(row)
         classes = [each[row] for each in gallery.classes]
         return _image(gallery, row) | self._near(gallery.codes[row], classes, row)
 
     def _small_image(self, row: int) -> bytes:
-        """The central square of an image of the gallery as a small JPEG."""
+        """The central square of an image in the gallery, as a small JPEG."""
         images = self._with_row(row).images
         name = images.names[row]
         try:
             image = decode(images.read(row), name)
         except (OSError, ImageError):
-            raise HTTPException(404, f"{name}: cannot be read any more") from None
+            raise HTTPException(404, f"{name}: can no longer be read") from None
         pixels = centre_square(image, min(_SMALL_SIDE, *image.size), crop=1.0)
         stream = io.BytesIO()
         decode(pixels, name).save(stream, "JPEG", quality=88)
         return stream.getvalue()
 
     def _with_row(self, row: int) -> Gallery:
-        """The gallery, if it has such an image."""
+        """The gallery; an error if it has no such image."""
         n_images = 0 if self._gallery is None else len(self._gallery)
         if self._gallery is None or not 0 <= row < n_images:
-            raise HTTPException(404, f"there is no image {row}; there are {n_images}")
+            raise HTTPException(404, f"no image {row}; there are {n_images} images")
         return self._gallery
 
     def _near(
         self, code: NDArray[np.uint8], classes: list[NDArray[Any]], row: int | None = None
     ) -> dict[str, Any]:
-        """What is near a code: labels, distances, probabilities (k,) of classes, and images."""
+        """The bits of a code, its best classes, and the images with the nearest codes.
+
+        `classes` are labels, distances and probabilities, each of shape (k,).
+        """
         gallery, images = self._gallery, []
         if gallery is not None:
             found, distances = self._gallery_index.top_k(

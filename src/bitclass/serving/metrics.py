@@ -1,4 +1,4 @@
-"""Counters and histograms in the text format of Prometheus."""
+"""Counters and histograms in Prometheus text format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 __all__ = ["CONTENT_TYPE", "ENDPOINTS", "Metrics"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-#: Names of what answers requests; "none" for addresses that do not exist.
+#: Names of the handlers of requests; "none" for unknown URLs.
 ENDPOINTS = (
     "infer", "predict", "live", "ready", "server_metadata", "model_metadata", "model_ready",
     "show_metrics", "page", "list_models", "classes", "pairs", "look", "list_images",
@@ -26,16 +26,16 @@ _ROWS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
 
 
 class Metrics:
-    """What the service has done since it started.
+    """Metrics of the service since it started.
 
-    Counts are in memory that forked processes share. Each worker writes its own, from its event
-    loop alone, and any of them tells those of all.
+    The counts are in memory shared by forked processes. Each worker writes only its own, from its
+    event loop, and any worker can report the totals.
 
     Parameters
     ----------
     models : sequence of str
-        Names, which need no escaping.
-    n_workers : int
+        Model names, which need no escaping.
+    n_workers : int, default=1
 
     Examples
     --------
@@ -50,7 +50,7 @@ class Metrics:
     def __init__(self, models: Sequence[str], n_workers: int = 1) -> None:
         self._models = list(models)
         n_endpoints, n_models = len(ENDPOINTS), len(models)
-        # A histogram has the counts of its buckets, of what is beyond these, and the sum.
+        # A histogram has the counts of its buckets, an overflow count, and the sum.
         each = np.dtype(
             [
                 ("in_progress", np.float64),
@@ -65,32 +65,32 @@ class Metrics:
         self.use(0)
 
     def use(self, worker: int) -> None:
-        """Count for this worker, numbered from 0, from now on."""
-        own = self._all[worker : worker + 1]
-        self._in_progress = own["in_progress"]
-        self._in_progress[0] = 0  # of one that has died and is replaced
-        self._requests, self._seconds = own["requests"][0], own["seconds"][0]
-        self._batched, self._rows = own["batched"][0], own["rows"][0]
+        """Write to the counts of this worker, numbered from 0."""
+        counts = self._all[worker : worker + 1]
+        self._in_progress = counts["in_progress"]
+        self._in_progress[0] = 0  # left by a worker that has died
+        self._requests, self._seconds = counts["requests"][0], counts["seconds"][0]
+        self._batched, self._rows = counts["batched"][0], counts["rows"][0]
 
     def begin(self) -> None:
-        """Count a request that is to be answered."""
+        """Count the start of a request."""
         self._in_progress[0] += 1
 
     def end(self, endpoint: str, status: int, seconds: float) -> None:
-        """Count it as answered, or given up, `seconds` after the end of its headers."""
+        """Count a request as answered or aborted, `seconds` after its headers were received."""
         i = ENDPOINTS.index(endpoint)
         self._in_progress[0] -= 1
         self._requests[i, status] += 1
         _add(self._seconds[i], _SECONDS, seconds)
 
     def batch(self, model: str, n_requests: int, n_rows: int) -> None:
-        """Count a predict call that answered requests together."""
+        """Count a predict call that answered `n_requests` requests."""
         j = self._models.index(model)
         self._batched[j] += n_requests
         _add(self._rows[j], _ROWS, n_rows)
 
     def text(self) -> str:
-        """All metrics of all workers, as a scraper reads them."""
+        """Metrics of all workers in Prometheus text format."""
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
@@ -129,12 +129,12 @@ def _histogram(
     name: str, labels: str, bounds: Sequence[float], counts: NDArray[np.float64]
 ) -> Iterator[str]:
     *buckets, total = counts.tolist()
-    reached = 0.0
+    cumulative = 0.0
     for bound, count in zip((*bounds, "+Inf"), buckets, strict=True):
-        reached += count
-        yield f'{name}_bucket{{{labels},le="{bound}"}} {reached:.0f}'
+        cumulative += count
+        yield f'{name}_bucket{{{labels},le="{bound}"}} {cumulative:.0f}'
     yield f"{name}_sum{{{labels}}} {total!r}"
-    yield f"{name}_count{{{labels}}} {reached:.0f}"
+    yield f"{name}_count{{{labels}}} {cumulative:.0f}"
 
 
 def _head(name: str, kind: str, description: str) -> list[str]:

@@ -18,22 +18,22 @@ __all__ = ["Exploration", "explore"]
 
 
 class Exploration:
-    """A page that is served by a thread of this process, as `explore` returns it.
+    """A page served by a thread of this process; returned by `explore`.
 
-    A notebook shows the page itself. It is served until `stop`, the end of a ``with`` block, or
-    that of the process.
+    Notebooks display the page. It is served until `stop` is called, the ``with`` block is left, or
+    the process ends.
 
     Parameters
     ----------
     served : ServedModel
     port : int
     height : int
-        Of the page in a notebook, in pixels.
+        Height of the page in a notebook, in pixels.
 
     Attributes
     ----------
     url : str
-        Address of the page, for this machine only.
+        URL of the page, reachable only from this machine.
     """
 
     def __init__(self, served: ServedModel, port: int, height: int) -> None:
@@ -43,7 +43,7 @@ class Exploration:
         self._stop = serve_in_thread(Service([served], in_frames=True), listener)
 
     def stop(self) -> None:
-        """Answer what was asked, and end the page."""
+        """Answer open requests and stop serving the page."""
         self._stop()
 
     def __enter__(self) -> Self:
@@ -71,20 +71,20 @@ def explore(
     port: int = 0,
     height: int = 800,
 ) -> Exploration:
-    """Show classes, confused pairs, codes and similar images of a model in a page.
+    """Show a model's classes, confused pairs, codes and similar images in a web page.
 
-    The page is that of ``bitclass explore``, served to this machine only. A notebook shows it below
-    the cell if it runs in a browser of the same machine.
+    The page is that of ``bitclass explore``, reachable only from this machine. A notebook displays
+    it below the cell if the browser runs on the same machine.
 
     Parameters
     ----------
     model : PackedModel, fitted BinaryCodeClassifier, or path of a model file
     images : ImageSet or path of a folder of images, optional
-        To find similar ones in; the model must have been trained on images.
+        Images to search for similar ones; the model must have been trained on images.
     port : int, default=0
-        0 for any that is free.
+        Port to listen on; 0 for any free port.
     height : int, default=800
-        Of the page in a notebook, in pixels.
+        Height of the page in a notebook, in pixels.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def explore(
     Raises
     ------
     ValueError
-        If there are images, and the model was not trained on images.
+        If `images` are given and the model was not trained on images.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def explore(
     if images is not None:
         if not isinstance(served.extractor, Extractor):
             raise ValueError(
-                "images: the model was not trained on images, it takes "
+                "images: the model was not trained on images; it takes "
                 f"{' or '.join(served.inputs)}"
             )
         found = images if isinstance(images, ImageSet) else open_images(images)

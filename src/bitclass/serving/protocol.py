@@ -1,7 +1,8 @@
-"""Requests and answers: Open Inference Protocol, version 2, and plain JSON.
+"""Requests and responses in the Open Inference Protocol, version 2, and in plain JSON.
 
-A tensor of the Open Inference Protocol is a JSON object; its values are there as "data", or follow
-the JSON as bytes. The header Inference-Header-Content-Length tells where the JSON ends.
+A tensor of the Open Inference Protocol is a JSON object that contains its values as "data", or the
+values follow the JSON as bytes. The header Inference-Header-Content-Length is the length of the
+JSON.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _JSON_NAMES = {dict: "a JSON object", list: "a list", str: "a string", bool: "tr
 
 
 class RequestError(HTTPException):
-    """What is wrong with a request: the client is told, with status 400."""
+    """An error in a request, answered with status 400 and the message."""
 
     def __init__(self, message: str) -> None:
         super().__init__(400, message)
@@ -51,16 +52,16 @@ class RequestError(HTTPException):
 
 @dataclass(frozen=True)
 class Query:
-    """What a client asks.
+    """A parsed request.
 
     Attributes
     ----------
     kind : {"rows", "texts", "images"}
     values : ndarray of shape (n, d), list of n str, or list of n bytes
     top : int
-        Number of best classes; 0 for the label alone.
+        Number of best classes; 0 for only the label.
     outputs : dict of str to bool
-        Names of the tensors to answer, and whether in binary.
+        Names of the tensors to return, and whether in binary.
     id : str or None
     """
 
@@ -74,7 +75,7 @@ class Query:
 def parse_plain(
     body: bytes, content_type: str, top: str | None, served: ServedModel, max_rows: int
 ) -> Query:
-    """Read a request to `/predict`: an image file, or JSON."""
+    """Parse a request to `/predict`: an image file, or JSON."""
     n_best = 0 if top is None else _check_top(parse_number(top, "top"), served)
     if content_type.startswith("image/"):
         _check_kind("images", served)
@@ -107,7 +108,7 @@ def parse_plain(
 
 
 def plain_answer(served: ServedModel, prediction: Prediction) -> bytes:
-    """Labels, and the best classes if they were asked for, as JSON."""
+    """Labels, and the best classes if requested, as JSON."""
     labels, *numbers = prediction
     answer: dict[str, Any] = {
         "model": served.name,
@@ -125,7 +126,7 @@ def plain_answer(served: ServedModel, prediction: Prediction) -> bytes:
 
 
 def parse_infer(body: bytes, json_length: str | None, served: ServedModel, max_rows: int) -> Query:
-    """Read a request to `/v2/models/NAME/infer`.
+    """Parse a request to `/v2/models/NAME/infer`.
 
     `json_length` is the value of the header Inference-Header-Content-Length.
     """
@@ -134,8 +135,8 @@ def parse_infer(body: bytes, json_length: str | None, served: ServedModel, max_r
         end = parse_number(json_length, "Inference-Header-Content-Length")
         if end > len(body):
             raise RequestError(
-                f"Inference-Header-Content-Length must be at most the {len(body)} bytes of the "
-                f"body, found {end}"
+                f"Inference-Header-Content-Length must be at most the size of the body, "
+                f"{len(body)}, found {end}"
             )
     request = _parse_json(memoryview(body)[:end])
     parameters = _checked(request.get("parameters", {}), dict, "parameters")
@@ -159,7 +160,7 @@ def parse_infer(body: bytes, json_length: str | None, served: ServedModel, max_r
 
 
 def parse_number(text: str, name: str) -> int:
-    """A number of an address or header."""
+    """Parse a number in a URL or header."""
     if not re.fullmatch(r"[0-9]{1,11}", text):
         raise RequestError(f"{name} must be a number, found {text!r:.80}")
     return int(text)
@@ -196,7 +197,7 @@ def _check_top(top: Any, served: ServedModel) -> int:
 
 
 def _outputs(request: dict[str, Any], parameters: dict[str, Any]) -> dict[str, bool]:
-    """Names of the tensors to answer, and whether in binary."""
+    """Names of the tensors to return, and whether in binary."""
     name = "binary_data_output"
     binary = _checked(parameters.get(name, False), bool, f"parameter {name}")
     wanted = request.get("outputs")
@@ -215,7 +216,7 @@ def _outputs(request: dict[str, Any], parameters: dict[str, Any]) -> dict[str, b
 
 
 def _values(tensor: dict[str, Any], rest: memoryview, served: ServedModel, max_rows: int) -> Any:
-    """Values of the input tensor, whose bytes, if it is binary, are the rest of the body."""
+    """Values of the input tensor; if it is binary, they are the `rest` of the body."""
     kind, datatype, shape = tensor["name"], tensor.get("datatype"), tensor.get("shape")
     is_rows = kind == "rows"
     types = list(_TYPES) if is_rows else ["BYTES"]
@@ -238,13 +239,13 @@ def _values(tensor: dict[str, Any], rest: memoryview, served: ServedModel, max_r
     size = about.get("binary_data_size")
     if size is None:
         if len(rest):
-            raise RequestError(f"{len(rest)} bytes follow the JSON, and no tensor claims them")
+            raise RequestError(f"{len(rest)} bytes follow the JSON, but no tensor is binary")
         data = _checked(tensor.get("data"), list, f"data of {kind}")
         return _numbers(data, datatype, shape) if is_rows else _strings(data, shape[0], kind)
     if type(size) is not int or size != len(rest) or "data" in tensor:
         raise RequestError(
-            f"binary_data_size of {kind} must be the {len(rest)} bytes after the JSON, with no "
-            f"data beside them, found {size!r:.80}"
+            f"binary_data_size of {kind} must be the number of bytes after the JSON, {len(rest)}, "
+            f"without data, found {size!r:.80}"
         )
     if not is_rows:
         return _byte_strings(rest, shape[0], kind)
@@ -259,7 +260,7 @@ def _values(tensor: dict[str, Any], rest: memoryview, served: ServedModel, max_r
 
 
 def _numbers(data: list[Any], datatype: str, shape: list[int]) -> NDArray[Any]:
-    """Values that JSON holds flat or nested."""
+    """Convert numbers from a flat or nested JSON list."""
     dtype = _TYPES[datatype]
     try:
         values = np.asarray(data)
@@ -277,7 +278,7 @@ def _numbers(data: list[Any], datatype: str, shape: list[int]) -> NDArray[Any]:
 
 
 def _strings(data: list[Any], n: int, kind: str) -> list[Any]:
-    """Texts or images that JSON holds flat or nested."""
+    """Convert texts or images from a flat or nested JSON list."""
     if all(isinstance(each, list) for each in data):
         data = [each for part in data for each in part]
     if len(data) != n or not all(isinstance(each, str) for each in data):
@@ -286,23 +287,23 @@ def _strings(data: list[Any], n: int, kind: str) -> list[Any]:
 
 
 def _byte_strings(content: memoryview, n: int, kind: str) -> list[Any]:
-    """Elements of a binary tensor of BYTES, each after its length of four bytes."""
+    """Elements of a binary tensor of type BYTES, each preceded by its length in four bytes."""
     values: list[bytes] = []
-    at = 0
-    while at < len(content) and len(values) < n:
-        length = int.from_bytes(content[at : at + 4], "little")
-        values.append(bytes(content[at + 4 : at + 4 + length]))
-        at += 4 + length
-    if at != len(content) or len(values) != n:
+    offset = 0
+    while offset < len(content) and len(values) < n:
+        length = int.from_bytes(content[offset : offset + 4], "little")
+        values.append(bytes(content[offset + 4 : offset + 4 + length]))
+        offset += 4 + length
+    if offset != len(content) or len(values) != n:
         raise RequestError(
-            f"{kind} must be {n} elements, each its length in 4 bytes and so many bytes; the "
-            f"lengths do not fit the {len(content)} bytes"
+            f"{kind} must be {n} elements, each preceded by its length in 4 bytes; the lengths do "
+            f"not add up to the {len(content)} bytes found"
         )
     return values if kind == "images" else _decoded(kind, values)
 
 
 def _decoded(kind: str, values: list[Any]) -> list[Any]:
-    """Contents of images, which JSON holds in base64, or texts, which may be UTF-8."""
+    """Decode images from base64, or texts from UTF-8 if they are bytes."""
     decoded: list[Any] = []
     for i, value in enumerate(values):
         try:
@@ -311,13 +312,13 @@ def _decoded(kind: str, values: list[Any]) -> list[Any]:
             else:
                 decoded.append(value.decode() if isinstance(value, bytes) else value)
         except ValueError as error:
-            expected = "in base64" if kind == "images" else "UTF-8"
+            expected = "base64" if kind == "images" else "UTF-8"
             raise RequestError(f"{kind[:-1]} {i} must be {expected}: {error}") from None
     return decoded
 
 
 def metadata(served: ServedModel) -> dict[str, Any]:
-    """Names, types and shapes of the tensors of a model: the answer to `/v2/models/NAME`."""
+    """Names, types and shapes of a model's tensors: the response to `/v2/models/NAME`."""
     rows = {"name": "rows", "datatype": "FP32", "shape": [-1, served.model.n_features]}
     return {
         "name": served.name,
@@ -341,7 +342,7 @@ def _output_types(served: ServedModel) -> dict[str, str]:
 def infer_answer(
     query: Query, served: ServedModel, prediction: Prediction
 ) -> tuple[bytes, dict[str, str]]:
-    """Content and headers of the answer to a request to `/v2/models/NAME/infer`."""
+    """Content and headers of the response to `/v2/models/NAME/infer`."""
     names = ("top_labels", "top_distances", "top_probabilities")
     values = {"label": prediction[0][:, 0]} | dict(zip(names, prediction, strict=False))
     types = _output_types(served)
@@ -350,7 +351,7 @@ def infer_answer(
         array, datatype = values[name], types[name]
         tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(array.shape)}
         if binary:
-            blob = _bytes_of(array, datatype)
+            blob = _to_bytes(array, datatype)
             tensor["parameters"] = {"binary_data_size": len(blob)}
             blobs.append(blob)
         elif datatype == "BYTES":
@@ -370,7 +371,7 @@ def infer_answer(
     }
 
 
-def _bytes_of(array: NDArray[Any], datatype: str) -> bytes:
+def _to_bytes(array: NDArray[Any], datatype: str) -> bytes:
     if datatype != "BYTES":
         return np.ascontiguousarray(array, _TYPES[datatype]).tobytes()
     parts = []

@@ -1,4 +1,4 @@
-"""A model under its name: what it takes, the images that the page shows, labels in JSON."""
+"""A model with its name, input types and gallery of images; labels in JSON."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 __all__ = ["N_CLASSES", "Gallery", "ServedModel", "label_value"]
 
-#: Number of best classes that the page shows.
+#: Number of best classes shown by the page.
 N_CLASSES = 10
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """Images in which the page finds similar ones.
+    """Images that the page searches for similar ones.
 
     Parameters
     ----------
     images : ImageSet
-        n images, at least one.
+        At least one image.
     codes : ndarray of shape (n, ceil(n_bits / 8)), uint8
     classes : tuple of ndarray of shape (n, k)
         Labels, distances and probabilities of the best classes of each image.
@@ -44,7 +44,7 @@ class Gallery:
 
     @classmethod
     def of_rows(cls, rows: ImageRows, model: PackedModel) -> Self:
-        """Make a gallery of images by their features.
+        """Create a gallery from the features of images.
 
         Parameters
         ----------
@@ -68,7 +68,7 @@ class Gallery:
 
     @cached_property
     def labels(self) -> NDArray[np.str_] | None:
-        """Label of each image, if these are known."""
+        """Label of each image; None if unknown."""
         return None if self.images.labels is None else self.images.labels.astype(str)
 
     @cached_property
@@ -78,24 +78,24 @@ class Gallery:
 
     @cached_property
     def wrong(self) -> NDArray[np.bool_]:
-        """Whether each image has another label than the predicted one; False without labels."""
+        """Whether each image is misclassified; False without labels."""
         known = self.predicted if self.labels is None else self.labels
         return np.asarray(self.predicted != known)
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model, and what the service knows about it.
+    """A model with its name, extractor and gallery.
 
     Parameters
     ----------
     name : str
-        In addresses: letters, digits, ".", "_" and "-".
+        Name in URLs: letters, digits, ".", "_" and "-".
     model : PackedModel
     extractor : Extractor or SentenceEmbeddings, optional
-        The one that the model was trained with; then it takes images or texts.
+        The extractor that the model was trained with, so that it takes images or texts.
     gallery : Gallery, optional
-        Images that the page shows.
+        Images shown by the page.
     """
 
     name: str
@@ -106,36 +106,36 @@ class ServedModel:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(
-                f"name of a model must be at most 100 letters, digits, '.', '_' or '-', starting "
+                f"a model name must be at most 100 letters, digits, '.', '_' or '-', starting "
                 f"with a letter or digit, found {self.name!r}"
             )
 
     def with_extractor(self) -> ServedModel:
-        """The model with the extractor that it was trained with, so that it takes images or texts.
+        """Add the extractor that the model was trained with, so that it takes images or texts.
 
         Raises
         ------
         ValueError
-            If the extractor does not give the features that the model takes.
+            If the extractor returns another number of features than the model takes.
         """
         model = self.model
         if "extractor" not in model.summary:
             return self
-        # On demand: it needs scikit-learn, and an image that serves models does not have that.
+        # Imported on demand: it needs scikit-learn, which a serving container does not have.
         from bitclass.text import recorded_embeddings
 
         extractor = recorded_embeddings(model.summary) or recorded_extractor(model.summary)
         assert extractor is not None
-        if extractor.n_features != model.n_features:  # opens it, before the first request
+        if extractor.n_features != model.n_features:  # also loads it before the first request
             raise ValueError(
-                f"model {self.name} takes {model.n_features} features, and its extractor gives "
+                f"model {self.name} takes {model.n_features} features, but its extractor returns "
                 f"{extractor.n_features}"
             )
         return dataclasses.replace(self, extractor=extractor)
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Kinds of input that the model takes, the most natural first."""
+        """Kinds of input that the model accepts, the preferred one first."""
         if isinstance(self.extractor, Extractor):
             return ("images", "rows")
         if self.extractor is not None or self.model.text is not None:
@@ -143,7 +143,7 @@ class ServedModel:
         return ("rows",)
 
     def features(self, values: list[Any]) -> NDArray[np.float32]:
-        """Features of image files or texts by the extractor, shape (n, d).
+        """Extract the features of image files or texts, shape (n, d).
 
         Raises
         ------
@@ -162,7 +162,7 @@ class ServedModel:
 
 
 def label_value(label: Any) -> str | int | float | bool:
-    """A label as JSON holds it.
+    """Convert a label to a JSON value.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def label_value(label: Any) -> str | int | float | bool:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, str):
-        return value.encode(errors="replace").decode()  # lone surrogates are no JSON
+        return value.encode(errors="replace").decode()  # JSON has no lone surrogates
     if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     return str(value)

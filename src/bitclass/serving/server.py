@@ -1,4 +1,4 @@
-"""The process: uvicorn on a socket, with limits on connections, and a stop that loses nothing."""
+"""The uvicorn server, with connection limits and a graceful shutdown."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ __all__ = ["create_server", "listen", "serve_in_thread"]
 
 MAX_HEAD_BYTES = 64 << 10
 HEAD_SECONDS = 30.0
-# After the signal to stop: connections that clients have opened before are still accepted, and
-# every answer tells its client that it is the last of its connection.
+# After the signal to stop, connections that clients have already opened are still accepted, and
+# every response closes its connection.
 STOP_SECONDS = 0.5
 START_SECONDS = 30.0
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open a socket to serve on.
+    """Open a listening socket.
 
     Parameters
     ----------
     host : str
         Name or address.
     port : int
-        0 for any that is free.
+        Port number; 0 for any free port.
 
     Raises
     ------
     OSError
-        If that is not possible.
+        If the socket cannot be opened.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=1024)
@@ -51,17 +51,17 @@ def create_server(
     max_connections: int = 256,
     on_start: Callable[[], None] = lambda: None,
 ) -> uvicorn.Server:
-    """Make a server; its method `run` serves until SIGINT or SIGTERM.
+    """Create a server; its method `run` serves until SIGINT or SIGTERM.
 
-    Then it answers all requests that were accepted.
+    It then answers all accepted requests before it stops.
 
     Parameters
     ----------
     app : Service
-    max_connections : int
-        Requests over further connections are answered with status 503.
-    on_start : callable
-        Called when requests are accepted.
+    max_connections : int, default=256
+        Requests on additional connections are answered with status 503.
+    on_start : callable, optional
+        Called when the server is ready to accept requests.
     """
     config = uvicorn.Config(
         app,
@@ -69,10 +69,10 @@ def create_server(
         ws="none",
         lifespan="off",
         log_config=None,
-        log_level="error",  # of malformed requests there may be many
+        log_level="error",  # uvicorn warns of every malformed request
         access_log=False,
         server_header=False,
-        # It refuses the connection that reaches its limit.
+        # uvicorn already rejects the connection that reaches this limit.
         limit_concurrency=max_connections + 1,
         timeout_keep_alive=75,
         proxy_headers=False,
@@ -81,7 +81,7 @@ def create_server(
 
 
 def serve_in_thread(app: Service, listener: socket.socket) -> Callable[[], None]:
-    """Serve in a thread of this process; returns what answers open requests and stops it."""
+    """Serve in a thread; returns a function that answers open requests and stops the server."""
     started = threading.Event()
     server = create_server(app, on_start=started.set)
     thread = threading.Thread(
@@ -89,7 +89,7 @@ def serve_in_thread(app: Service, listener: socket.socket) -> Callable[[], None]
     )
     thread.start()
     if not started.wait(START_SECONDS):
-        raise RuntimeError("the service does not start")
+        raise RuntimeError("the server did not start")
 
     def stop() -> None:
         server.should_exit = True
@@ -113,18 +113,18 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop; uvicorn's would then end the process by the same signal, as a failure."""
+        """Stop without raising the signal again, as uvicorn does, which looks like a failure."""
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 
 
 class _Protocol(HttpToolsProtocol):
-    """HTTP with limits on the size and time of a request's head, and errors in JSON."""
+    """HTTP with limits on the size and duration of a request's headers, and errors in JSON."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._head_bytes = 0
-        self._head_timer: asyncio.TimerHandle | None = None  # while the head has not arrived
+        self._head_timer: asyncio.TimerHandle | None = None  # until the headers are complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -140,11 +140,11 @@ class _Protocol(HttpToolsProtocol):
         too_long = self._head_timer is not None and self._head_bytes > MAX_HEAD_BYTES
         if too_long and not self.transport.is_closing():
             self.send_400_response(
-                f"the head of a request must have at most {MAX_HEAD_BYTES} bytes"
+                f"the headers of a request must have at most {MAX_HEAD_BYTES} bytes"
             )
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Answer a client that sends no more but still reads, then close."""
+        """Answer a client that has closed only its sending side, then close."""
         waiting = self.cycle is not None and not self.cycle.response_complete
         if waiting and not self.cycle.more_body:
             self.cycle.keep_alive = False

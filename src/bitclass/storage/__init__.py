@@ -1,7 +1,7 @@
-"""Files of bitclass: versioned, atomic, and read as untrusted input.
+"""Model and statistics files: versioned, written atomically, and read as untrusted input.
 
-`docs/format.md` is the specification. NumPy and the kernels are all that this needs, so that a
-deployed predictor stays light.
+`docs/format.md` is the specification. Only NumPy and the kernels are imported, so that a deployed
+predictor stays light.
 """
 
 from bitclass.storage.atomic import atomic_write, check_writable

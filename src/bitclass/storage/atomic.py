@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all."""
+"""Atomic writing of files."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["atomic_write", "check_writable"]
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file beside `path` that takes its place once it is complete and on disk.
+    """Open a temporary file that replaces `path` once it is complete and on disk.
 
-    At every moment `path` is absent, the old file or the whole new one. On an error the new file is
-    removed; a process that is killed may leave it behind, under a name of its own
-    (``.bitclass-*.tmp``). A link stays one: the file that it points to is replaced. The permissions
-    of a file that is replaced are kept. An `OSError` names `path`.
+    At any time `path` is absent, the old file or the complete new one. On an error the temporary
+    file is removed; a killed process may leave it behind (``.bitclass-*.tmp``, in the same folder).
+    If `path` is a link, its target is replaced. The permissions of a replaced file are kept. An
+    `OSError` names `path`.
     """
     target = os.path.realpath(path)
     folder = os.path.dirname(target)
@@ -39,13 +39,13 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 os.unlink(temporary)
             raise
     except OSError as error:
-        # Of a full disk the system tells no name, of a missing folder that of our own file.
+        # The error of a full disk names no file, that of a missing folder the temporary file.
         raise OSError(error.errno, error.strerror or str(error), os.fspath(path)) from error
     _sync_folder(folder)
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise the `OSError` that `atomic_write` would, where that can be known before the work."""
+    """Raise the `OSError` that `atomic_write` would raise, if it can be predicted."""
     target = os.path.realpath(path)
     folder = os.path.dirname(target)
     try:
@@ -59,7 +59,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
 
 def _mode_to_keep(target: str) -> int | None:
-    """Permissions of the file to replace, None where there is none."""
+    """Permissions of the file to replace; None if there is no such file."""
     try:
         mode = os.stat(target).st_mode
     except FileNotFoundError:
@@ -67,7 +67,7 @@ def _mode_to_keep(target: str) -> int | None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
     if not stat.S_ISREG(mode):
-        # Replacing a device would take it away from everybody.
+        # Replacing a device file would remove it for all users.
         raise OSError(errno.EINVAL, "Not a regular file", target)
     if not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
@@ -75,13 +75,13 @@ def _mode_to_keep(target: str) -> int | None:
 
 
 def _sync_folder(folder: str) -> None:
-    """Put the new name itself to disk, where the platform can."""
+    """Flush the directory entry to disk, if the platform supports it."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-    except OSError as error:  # most likely a folder that cannot be synced
+    except OSError as error:  # usually: folders cannot be synced here
         if error.errno in (errno.EIO, errno.ENOSPC):
             raise

@@ -1,4 +1,4 @@
-"""Class labels in files: numbers as they are, text and objects as a JSON array."""
+"""Class labels in files: numbers as arrays, text and objects as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bitclass.storage.container import Expected, ModelFileError, parse_json, sho
 __all__ = ["decode_labels", "encode_labels", "label_tensor"]
 
 _TIME_UNITS = "Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as"
-# How NumPy writes these types: byte order, kind, bytes (characters for text), unit of time.
+# Type strings of NumPy: byte order, kind, bytes (characters for text), unit of time.
 _NUMBER = re.compile(r"\|b1|\|[iu]1|[<>][iuf][248]")
 _TIME = re.compile(rf"[<>][mM]8\[([1-9][0-9]{{0,8}})?({_TIME_UNITS})\]")
 _TEXT = re.compile(r"([<>]U|\|S)([1-9][0-9]{0,8})")
@@ -28,14 +28,15 @@ _SUPPORTED = (
 )
 _OBJECT_TYPES = (str, int, float, bool)
 
-# Text of fixed width takes the space of the longest label for each. More than this, and more than
-# this many times what the file holds, is refused, or a small file could claim any memory.
+# Fixed-width text takes the space of the longest label for each label. If it takes more than this,
+# and more than this many times the size in the file, it is an error: otherwise a small file could
+# claim any amount of memory.
 _WIDE_LABEL_BYTES = 16 << 20
 _WIDE_LABEL_FACTOR = 64
 
 
 def label_tensor(dtype: str) -> Expected:
-    """What array holds labels of a type, as NumPy writes it: "<i8", "<U5", "|O", ..."""
+    """The array that stores labels of a NumPy type string such as "<i8", "<U5" or "|O"."""
     if _NUMBER.fullmatch(dtype):
         type_ = "BOOL" if dtype == "|b1" else f"{dtype[1].upper()}{8 * int(dtype[2])}"
         return Expected(type_, ("classes",), finite=False)
@@ -43,13 +44,13 @@ def label_tensor(dtype: str) -> Expected:
         return Expected("I64", ("classes",))
     if _TEXT.fullmatch(dtype) or dtype == _OBJECTS:
         return Expected("U8", ("label bytes",))
-    raise ModelFileError(f"labels of type {shown(dtype)} are not understood")
+    raise ModelFileError(f"labels of type {shown(dtype)} are not supported")
 
 
 def encode_labels(labels: NDArray[Any]) -> tuple[str, NDArray[Any]]:
-    """The type of distinct labels (C,), and the array that files hold: numbers, or JSON in UTF-8.
+    """Type of distinct labels (C,), and the array to store: numbers, or JSON in UTF-8.
 
-    NumPy scalars inside an array of objects come back as those of Python.
+    NumPy scalars in an array of objects are stored as Python scalars.
     """
     dtype = labels.dtype.str
     try:
@@ -64,7 +65,7 @@ def encode_labels(labels: NDArray[Any]) -> tuple[str, NDArray[Any]]:
         back = decode_labels(dtype, array, len(labels))
     except ModelFileError as error:
         raise ValueError(
-            f"labels of type {labels.dtype} cannot be saved: {error} (what can be: {_SUPPORTED})"
+            f"labels of type {labels.dtype} cannot be saved: {error} (supported: {_SUPPORTED})"
         ) from None
     if back.dtype != labels.dtype or not np.array_equal(back, labels):
         raise ValueError(f"labels of type {labels.dtype} cannot be saved without changing them")
@@ -72,10 +73,10 @@ def encode_labels(labels: NDArray[Any]) -> tuple[str, NDArray[Any]]:
 
 
 def decode_labels(dtype: str, array: NDArray[Any], n_labels: int) -> NDArray[Any]:
-    """Labels (n_labels,) from the array that files hold; they must be distinct."""
+    """Labels (n_labels,) from the stored array; they must be distinct."""
     if label_tensor(dtype).axes == ("classes",):
         labels = _numbers(dtype, array)
-        # As they are in all models, and seen a hundred times faster than counted.
+        # True for all models, and a hundred times faster than counting distinct labels.
         ascending = bool(np.all(labels[:-1] < labels[1:]))
         n_distinct = len(labels) if ascending else len(np.unique(labels))
     else:
@@ -95,17 +96,17 @@ def _numbers(dtype: str, array: NDArray[Any]) -> NDArray[Any]:
     exact = np.dtype(dtype)
     labels = array.view(exact.newbyteorder("<")) if exact.kind in "mM" else array
     if (labels != labels).any():
-        raise ModelFileError("labels must not be NaN or NaT, which equal nothing")
+        raise ModelFileError("labels must not be NaN or NaT")
     return labels.astype(exact, copy=False)
 
 
 def _values(array: NDArray[np.uint8], n_labels: int) -> list[Any]:
-    """Scalars of a JSON array."""
+    """The scalars in a JSON array."""
     values = parse_json(array.tobytes(), "the list of labels")
     if not isinstance(values, list) or len(values) != n_labels:
         found = f"{len(values)}" if isinstance(values, list) else shown(values)
         raise ModelFileError(
-            f"labels must be a list of {n_labels}, as many as weights, not {found}"
+            f"labels must be a list of {n_labels}, as many as weights, found {found}"
         )
     for value in values:
         if type(value) not in _OBJECT_TYPES:
@@ -114,7 +115,7 @@ def _values(array: NDArray[np.uint8], n_labels: int) -> list[Any]:
 
 
 def _count_distinct(values: list[Any]) -> int:
-    """How many values differ; by sorting, since a file may hold numbers that share one hash."""
+    """Count distinct values by sorting, since a file may contain numbers with equal hashes."""
     count = 0
     for is_text in (True, False):
         ordered = sorted(value for value in values if (type(value) is str) == is_text)
@@ -123,15 +124,15 @@ def _count_distinct(values: list[Any]) -> int:
 
 
 def _text(dtype: str, values: list[Any], n_bytes: int) -> NDArray[Any]:
-    """Text of fixed width."""
+    """Convert values to fixed-width text."""
     matched = _TEXT.fullmatch(dtype)
     assert matched is not None
     width = int(matched[2])
     n_wide = len(values) * width * (4 if "U" in matched[1] else 1)
     if n_wide > max(_WIDE_LABEL_BYTES, _WIDE_LABEL_FACTOR * n_bytes):
         raise ModelFileError(
-            f"{len(values)} labels as wide as {width} characters would take {n_wide} bytes, where "
-            f"their text has {n_bytes}; as objects (labels.astype(object)) they do not"
+            f"{len(values)} labels of {width} characters each would take {n_wide} bytes, but their "
+            f"text has {n_bytes}; use objects (labels.astype(object)) instead"
         )
     if not all(type(value) is str for value in values):
         raise ModelFileError(f"labels of type {dtype} must all be text")
@@ -139,9 +140,9 @@ def _text(dtype: str, values: list[Any], n_bytes: int) -> NDArray[Any]:
         try:
             values = [value.encode("latin-1") for value in values]
         except UnicodeEncodeError:
-            raise ModelFileError("labels of bytes must have characters up to 255 only") from None
+            raise ModelFileError("labels of bytes must have characters up to 255") from None
     labels = np.array(values, dtype=np.dtype(dtype))
-    # NumPy cuts text that is too long, and zeros at its end.
+    # NumPy truncates text that is too long, and strips trailing zeros.
     if labels.tolist() != values:
         raise ModelFileError(f"labels do not fit their type {dtype}")
     return labels
@@ -153,10 +154,10 @@ def _as_json(labels: NDArray[Any]) -> bytes:
         values = [value.decode("latin-1") for value in values]
     for value in values:
         if type(value) not in _OBJECT_TYPES or (type(value) is float and not math.isfinite(value)):
-            raise ModelFileError(f"there is {value!r} of type {type(value).__name__}")
+            raise ModelFileError(f"found {value!r} of type {type(value).__name__}")
     try:
         return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:  # a surrogate without its partner, which UTF-8 does not have
+    except UnicodeEncodeError:  # a lone surrogate, which UTF-8 cannot encode
         return json.dumps(values, separators=(",", ":")).encode()
-    except ValueError as error:  # an integer of many digits
+    except ValueError as error:  # an integer with too many digits
         raise ModelFileError(str(error)) from None

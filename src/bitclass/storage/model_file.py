@@ -45,25 +45,25 @@ __all__ = [
 ]
 
 ProjectionType = Literal["float32", "float16", "int8"]
-#: What the projection may be saved in.
+#: Data types in which the projection can be saved.
 PROJECTION_TYPES: tuple[ProjectionType, ...] = get_args(ProjectionType)
 
 _KIND = "model"
 _FIELDS = {"precision": str, "temperature": float, "labels": str, "summary": dict}
 _FIELDS_SINCE_2 = {"rescore": int, "steepness": float}
-# A million bits, the most there can be, divided by this is still a finite number.
+# The maximum number of bits, a million, divided by this is still finite.
 _MIN_POSITIVE = 1e-300
 _MAX_RESCORED = 1 << 40
 
-# The least numbers that have a finite inverse.
+# The smallest numbers with a finite inverse.
 _TINY32, _TINY64 = float(np.finfo(np.float32).tiny), float(np.finfo(np.float64).tiny)
 _MAX32 = float(np.finfo(np.float32).max)
 _INTERCEPT = Expected("F64", ("bits",), low=-_MAX32, high=_MAX32)
 _COLUMN_SCALE = Expected("F64", ("bits",), low=_TINY64)
 
 _PROJECTIONS: dict[str | None, ProjectionType] = {"F32": "float32", "F16": "float16", "I8": "int8"}
-# By what the projection is saved in. Scaled projections have their columns in units of
-# `column_scale`; that of int8 has its intercept in the same units, as the kernel takes it.
+# Columns of float16 and int8 projections are in units of `column_scale`; the intercept of int8 is
+# in the same units, as in the kernel.
 _PROJECTION_LAYOUTS: dict[ProjectionType, dict[str, Expected]] = {
     "float32": {
         "projection": Expected("F32", ("features", "bits")),
@@ -80,26 +80,26 @@ _PROJECTION_LAYOUTS: dict[ProjectionType, dict[str, Expected]] = {
         "thresholds": Expected("F64", ("bits",)),
     },
 }
-#: The features of the projection are then the anchors, and the rows have the inputs.
+#: With anchors, "features" are the similarities to anchors, and "inputs" the columns of the rows.
 ANCHOR_LAYOUT = {
     "anchors": Expected(
         "F32", ("features", "inputs"), required=False, low=-MAX_DISTANCE, high=MAX_DISTANCE
     ),
-    "anchor_centre": Expected("F32", ("inputs",), beside="anchors"),
-    "anchor_scale": Expected("F32", ("inputs",), beside="anchors", low=_TINY32),
-    "anchor_gamma": Expected("F64", (1,), beside="anchors", low=MIN_GAMMA, high=MAX_GAMMA),
+    "anchor_centre": Expected("F32", ("inputs",), paired_with="anchors"),
+    "anchor_scale": Expected("F32", ("inputs",), paired_with="anchors", low=_TINY32),
+    "anchor_gamma": Expected("F64", (1,), paired_with="anchors", low=MIN_GAMMA, high=MAX_GAMMA),
 }
 _LAYOUT = {
     "weights": Expected("U8", ("classes", "bytes")),
     "centre": Expected("F32", ("features",), required=False),
     "scale": Expected("F32", ("features",), required=False, low=_TINY32),
-    # The features of the projection are then some of those of the rows.
+    # With columns, "features" are a subset of the columns of the rows.
     "columns": Expected("I32", ("features",), required=False),
-    "n_columns": Expected("I64", (1,), beside="columns", low=1, high=MAX_COLUMNS),
-    # The columns of hashed n-grams are the features of the rows.
+    "n_columns": Expected("I64", (1,), paired_with="columns", low=1, high=MAX_COLUMNS),
+    # The columns of the rows are hashed n-grams.
     "text_ngrams": Expected("U8", (4,), required=False),
-    "text_columns": Expected("U32", ("text columns",), beside="text_ngrams"),
-    "text_idf": Expected("F32", ("text columns",), beside="text_ngrams", finite=False),
+    "text_columns": Expected("U32", ("text columns",), paired_with="text_ngrams"),
+    "text_idf": Expected("F32", ("text columns",), paired_with="text_ngrams", finite=False),
     **ANCHOR_LAYOUT,
 }
 
@@ -112,13 +112,13 @@ class ModelHeader:
     n_classes: int
     n_features: int
     n_bits: int
-    tensors: Mapping[str, Any]  # by name, with their `shape` and `dtype`
-    projection: ProjectionType  # what the projection was saved in
-    precision: Precision  # what codes are computed in
+    tensors: Mapping[str, Any]  # by name, with `shape` and `dtype`
+    projection: ProjectionType  # type of the saved projection
+    precision: Precision  # precision in which codes are computed
     temperature: float
-    labels: str  # their type as NumPy writes it
+    labels: str  # NumPy type string
     summary: dict[str, Any]  # how the model was trained
-    rescore: int = 0  # how many nearest classes are rescored
+    rescore: int = 0  # number of nearest classes to rescore
     steepness: float = 1.0
 
 
@@ -128,23 +128,24 @@ def save(
     *,
     projection: ProjectionType | None = None,
 ) -> None:
-    """Write a model to a file, whole or not at all.
+    """Write a model to a file atomically.
 
     Parameters
     ----------
-    path : path of the file, by custom ``*.safetensors``; a file that is there is replaced
+    path : path-like
+        File to write, usually ``*.safetensors``; an existing file is replaced.
     model : PackedModel
     projection : {"float32", "float16", "int8"}, optional
-        What to save the projection in. "float32" changes nothing at all; "float16" takes half the
-        space; "int8" takes a quarter, and changes nothing for a model that predicts in int8. By
-        default "int8" for such a model of wide rows, "float32" for all others.
+        Data type of the saved projection. "float32" is exact; "float16" takes half the space;
+        "int8" takes a quarter, and is exact for a model that predicts in int8. By default "int8"
+        for such a model of wide rows, "float32" otherwise.
 
     Raises
     ------
     ValueError
-        If a file cannot hold the model; nothing is written then.
+        If the model cannot be stored; nothing is written.
     OSError
-        If the file cannot be written; what was there before is there still.
+        If the file cannot be written; an existing file is unchanged.
 
     Examples
     --------
@@ -199,19 +200,19 @@ def save(
 
 
 def load(path: str | os.PathLike[str], *, memory_map: bool = False) -> PackedModel:
-    """Read a model from a file.
+    """Load a model from a file.
 
-    The file need not be trusted: nothing in it is run, and no more memory is taken than its size
-    justifies. Neither scikit-learn nor SciPy is imported.
+    The file may be untrusted: no code in it is executed, and memory use is bounded by its size.
+    Neither scikit-learn nor SciPy is imported.
 
     Parameters
     ----------
-    path : path of the file
+    path : path-like
     memory_map : bool, default=False
-        Whether weights and projection stay in the file, so that processes that load it share their
-        pages. The kernels hold copies in a layout of their own, which only processes forked after
-        loading share. A file that is written to in place while it is mapped can end the process;
-        `save` replaces files as a whole, which is safe.
+        Whether to memory-map weights and projection, so that processes that load the same file
+        share their pages. The kernels also keep copies in their own layout, which are shared only
+        by processes forked after loading. Modifying a mapped file in place can crash the process;
+        `save` replaces files, which is safe.
 
     Returns
     -------
@@ -221,7 +222,7 @@ def load(path: str | os.PathLike[str], *, memory_map: bool = False) -> PackedMod
     Raises
     ------
     ModelFileError
-        If this is not a model file, or damaged, or of a version that is not understood.
+        If the file is not a model file, is damaged, or has an unsupported version.
     OSError
         If the file cannot be read.
 
@@ -248,7 +249,7 @@ def read_header(path: str | os.PathLike[str]) -> ModelHeader:
 
     Parameters
     ----------
-    path : path of the file
+    path : path-like
 
     Returns
     -------
@@ -257,7 +258,7 @@ def read_header(path: str | os.PathLike[str]) -> ModelHeader:
     Raises
     ------
     ModelFileError
-        If this is not a model file, or its header damaged, or of a version not understood.
+        If the file is not a model file, its header is damaged, or its version is unsupported.
     OSError
         If the file cannot be read.
     """
@@ -266,12 +267,12 @@ def read_header(path: str | os.PathLike[str]) -> ModelHeader:
 
 
 # -------------------------------------------------------------------------------------------------
-# Header and arrays, checked: of a file, and of what is to become one
+# Checks of header and arrays, when loading and before saving
 # -------------------------------------------------------------------------------------------------
 
 
 def _header(container: Container) -> ModelHeader:
-    """Check all that can be checked before the arrays are read."""
+    """Check everything that can be checked before reading the arrays."""
     fields = container.fields(**_FIELDS, **(_FIELDS_SINCE_2 if container.version >= 2 else {}))
     if fields["precision"] not in get_args(Precision):
         raise ModelFileError(f"precision must be one of {list(get_args(Precision))}")
@@ -295,7 +296,7 @@ def _header(container: Container) -> ModelHeader:
         n_features = int(container.read("n_columns")[0])
         if n_features < lengths["features"]:
             raise ModelFileError(
-                f"tensor 'n_columns' must hold at least {lengths['features']}, as many as 'columns'"
+                f"tensor 'n_columns' must be at least {lengths['features']}, as many as 'columns'"
             )
     names = fields["summary"].get("feature_names")
     if names is not None and not (
@@ -303,7 +304,7 @@ def _header(container: Container) -> ModelHeader:
         and len(names) == n_features
         and all(isinstance(name, str) for name in names)
     ):
-        raise ModelFileError(f"the summary's 'feature_names' must be {n_features} texts")
+        raise ModelFileError(f"the summary's 'feature_names' must be {n_features} strings")
     return ModelHeader(
         version=container.version,
         n_classes=lengths["classes"],
@@ -329,7 +330,7 @@ def _arrays(
 
 
 def _saved_projection(h: HashFunction, kind: ProjectionType) -> dict[str, NDArray[Any]]:
-    """Arrays of the hash function."""
+    """The arrays that store the hash function."""
     if kind == "float32":
         return {"projection": h.projection, "intercept": h.intercept}
     if kind == "int8":
@@ -347,7 +348,7 @@ def _saved_projection(h: HashFunction, kind: ProjectionType) -> dict[str, NDArra
     rounded = (standardised / column_scale).astype(np.float16)
     intercept = h.intercept
     if h.centre is not None:
-        # Rounding the projection must not move the codes of the rows in the middle.
+        # Rounding the projection must not shift the codes of rows near the centre.
         lost = h.projection - _unscaled(rounded, column_scale, h.scale).astype(np.float64)
         intercept = intercept + h.centre.astype(np.float64) @ lost
     return {"projection": rounded, "column_scale": column_scale, "intercept": intercept}
@@ -356,7 +357,7 @@ def _saved_projection(h: HashFunction, kind: ProjectionType) -> dict[str, NDArra
 def _unscaled(
     scaled: NDArray[Any], column_scale: NDArray[np.float64], scale: NDArray[np.float32] | None
 ) -> NDArray[np.float32]:
-    """Projection for rows as they are, from that for standardised rows in units of its columns."""
+    """Projection of raw rows, from a projection of standardised rows in units of `column_scale`."""
     projection = scaled.astype(np.float64) * column_scale
     if scale is not None:
         projection /= scale[:, None]
@@ -374,7 +375,7 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
     if header.projection == "int8":
         quantised, intercept = _quantised(tensors, projection)
         if not (np.abs(intercept) <= _MAX32).all():
-            raise ModelFileError("the intercept must hold numbers that float32 can hold")
+            raise ModelFileError("the intercept must be in the range of float32")
     assert intercept is not None
     try:
         hash_function = HashFunction(
@@ -402,14 +403,14 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
     except ModelFileError:
         raise
     except (TypeError, ValueError) as error:
-        # The limits of the kernels: they say them better than a list of ours would.
+        # The kernels check their own limits.
         raise ModelFileError(str(error)) from None
 
 
 def _quantised(
     tensors: dict[str, NDArray[Any]], projection: NDArray[np.float32]
 ) -> tuple[QuantisedProjection, NDArray[np.float64]]:
-    """The hash function in integers as it was saved, and its intercept for rows as they are."""
+    """The saved int8 projection, and the intercept for raw rows."""
     centre, scale = tensors.get("centre"), tensors.get("scale")
     thresholds, steps = tensors["thresholds"], tensors["column_scale"]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -426,7 +427,7 @@ def _quantised(
 
 
 # -------------------------------------------------------------------------------------------------
-# Kernel anchors, which statistics files have too, and texts
+# Kernel anchors, also used in statistics files, and texts
 # -------------------------------------------------------------------------------------------------
 
 
@@ -443,7 +444,7 @@ def saved_anchors(anchors: RbfAnchors | None) -> dict[str, NDArray[Any]]:
 
 
 def anchors_from(tensors: Mapping[str, NDArray[Any]]) -> RbfAnchors | None:
-    """Anchors of a file whose arrays have been checked, None where it has none."""
+    """The anchors in a file whose arrays have been checked; None if it has none."""
     if "anchors" not in tensors:
         return None
     anchors, centre, scale, gamma = (tensors[name] for name in ANCHOR_LAYOUT)
@@ -480,4 +481,4 @@ def _text_from(tensors: Mapping[str, NDArray[Any]], n_features: int) -> NgramFea
             tensors["text_idf"],
         )
     except ValueError as error:
-        raise ModelFileError(f"the n-grams of texts cannot be used: {error}") from None
+        raise ModelFileError(f"invalid text n-grams: {error}") from None

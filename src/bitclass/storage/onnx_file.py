@@ -1,4 +1,4 @@
-"""A model as an ONNX graph of standard operators; the library `onnx` is an extra."""
+"""Export of a model as an ONNX graph of standard operators; requires the extra `onnx`."""
 
 from __future__ import annotations
 
@@ -15,35 +15,37 @@ from bitclass.storage.atomic import atomic_write
 
 __all__ = ["save_onnx"]
 
-# The first operator set with bitwise operators, by which packed weights are unpacked.
+# The first operator set with bitwise operators, which unpack the packed weights.
 _OPSET = 18
 _IR_VERSION = 8
-# Protocol buffers end here.
+# Limit of protocol buffers.
 _MAX_BYTES = (1 << 31) - 1
-# Eight-bit integers are stored without sign: products of signed ones saturate on some processors.
+# 8-bit integers are stored unsigned: products of signed ones saturate on some processors.
 _OFFSET = 128
 
 
 def save_onnx(model: PackedModel, path: str | os.PathLike[str], k: int) -> None:
-    """Write a model as an ONNX file, whole or not at all; see `PackedModel.to_onnx`.
+    """Write a model as an ONNX file atomically; see `PackedModel.to_onnx`.
 
     Parameters
     ----------
     model : PackedModel
-    path : path of the file; a file that is there is replaced
-    k : int in [1, C]
+    path : path-like
+        File to write; an existing file is replaced.
+    k : int
+        Number of best classes per row, at most the number of classes.
     """
     try:
         import onnx
         from onnx import TensorProto, helper
     except ImportError:
         raise ImportError(
-            "writing ONNX files needs onnx; install it with: pip install 'bitclass[onnx]'"
+            "writing ONNX files requires onnx; install it with: pip install 'bitclass[onnx]'"
         ) from None
     if model.hash_function.columns is not None:
-        raise ValueError("models of wide sparse rows or of text cannot be written as ONNX files")
+        raise ValueError("models of wide sparse rows or of text cannot be exported to ONNX")
     if model.nbytes > _MAX_BYTES:
-        raise ValueError(f"the ONNX file would take {model.nbytes} bytes, more than 2 GB")
+        raise ValueError(f"the ONNX file would have {model.nbytes} bytes, more than 2 GB")
     graph = _Graph()
     labels = _labels(model.classes)
     features = "X"
@@ -57,14 +59,14 @@ def save_onnx(model: PackedModel, path: str | os.PathLike[str], k: int) -> None:
     graph.add("Gather", [names, first], output="label")
     graph.add("Identity", [distances], output="top_distances")
     graph.add("Identity", [shares], output="top_probabilities")
-    of_labels = helper.np_dtype_to_tensor_dtype(labels.dtype)
+    label_type = helper.np_dtype_to_tensor_dtype(labels.dtype)
     onnx_graph = helper.make_graph(
         graph.nodes,
         "bitclass",
         [helper.make_tensor_value_info("X", TensorProto.FLOAT, ["n", model.n_features])],
         [
-            helper.make_tensor_value_info("label", of_labels, ["n"]),
-            helper.make_tensor_value_info("top_labels", of_labels, ["n", k]),
+            helper.make_tensor_value_info("label", label_type, ["n"]),
+            helper.make_tensor_value_info("top_labels", label_type, ["n", k]),
             helper.make_tensor_value_info("top_distances", TensorProto.INT32, ["n", k]),
             helper.make_tensor_value_info("top_probabilities", TensorProto.FLOAT, ["n", k]),
         ],
@@ -83,14 +85,14 @@ def save_onnx(model: PackedModel, path: str | os.PathLike[str], k: int) -> None:
 
 
 class _Graph:
-    """Nodes and constants of a graph under construction; tensors go by their names."""
+    """Nodes and constants of a graph under construction; tensors are referred to by name."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
     def constant(self, name: str, value: Any) -> str:
-        """Add a constant, and return its name."""
+        """Add a constant and return its name."""
         from onnx import numpy_helper
 
         name = f"{name}_{len(self.constants)}"
@@ -98,13 +100,13 @@ class _Graph:
         return name
 
     def add(self, operator: str, inputs: list[Any], output: str = "", **attributes: Any) -> str:
-        """Add a node, and return the name of its first output; other inputs are constants."""
+        """Add a node and return the name of its output; inputs that are not names are constants."""
         return self.add_many(operator, inputs, 1, output, **attributes)[0]
 
     def add_many(
         self, operator: str, inputs: list[Any], n_outputs: int, output: str = "", **attributes: Any
     ) -> list[str]:
-        """Add a node of several outputs, and return their names."""
+        """Add a node with several outputs and return their names."""
         from onnx import helper
 
         names = [each if isinstance(each, str) else self.constant("c", each) for each in inputs]
@@ -117,7 +119,7 @@ class _Graph:
 def _labels(classes: NDArray[Any]) -> NDArray[Any]:
     if classes.dtype.kind in "iub":
         if classes.dtype == np.uint64 and (classes > np.iinfo(np.int64).max).any():
-            raise ValueError("classes: ONNX models hold integer labels up to 2^63 - 1")
+            raise ValueError("classes: ONNX models support integer labels up to 2^63 - 1")
         return classes.astype(np.int64)
     if classes.dtype.kind == "f":
         return classes.astype(np.float64)
@@ -125,7 +127,7 @@ def _labels(classes: NDArray[Any]) -> NDArray[Any]:
 
 
 def _similarities(graph: _Graph, X: str, anchors: RbfAnchors) -> str:
-    """Similarities to kernel anchors, as `RbfAnchors.similarities`."""
+    """Similarities to kernel anchors, as in `RbfAnchors.similarities`."""
     gamma = np.float32(anchors.gamma)
     far = graph.add("Div", [graph.add("Sub", [X, anchors.centre]), anchors.scale])
     limit = np.float32(MAX_DISTANCE)
@@ -140,7 +142,7 @@ def _similarities(graph: _Graph, X: str, anchors: RbfAnchors) -> str:
 
 
 def _code(graph: _Graph, X: str, model: PackedModel) -> tuple[str, str | None]:
-    """Bits (n, r) bool, and activations (n, r) uint8 with an offset where there is rescoring."""
+    """Bits (n, r) bool and, with rescoring, activations (n, r) uint8 with an offset."""
     h = model.hash_function
     if h.precision == "float32":
         sums = graph.add("MatMul", [X, h.projection])
@@ -154,7 +156,7 @@ def _code(graph: _Graph, X: str, model: PackedModel) -> tuple[str, str | None]:
         thresholds = graph.add("Mul", [wide, quantised.thresholds])
         total = graph.add("Add", [graph.add("Cast", [sums], to=_type(np.float64)), thresholds])
         code = graph.add("GreaterOrEqual", [total, np.float64(0)])
-        # In the order of sums of `activations_int8`, which the kernels follow bit by bit.
+        # The same order of operations as `activations_int8`, which the kernels match exactly.
         steepness = np.float32(model.steepness)
         steps = (quantised.steps * steepness).astype(np.float32)
         intercept = (quantised.thresholds * quantised.steps * steepness).astype(np.float32)
@@ -181,7 +183,7 @@ def _integer_sums(graph: _Graph, X: str, quantised: QuantisedProjection) -> tupl
 
 
 def _activations(graph: _Graph, x: str) -> str:
-    """``tanh(x)`` in steps of 1/127, by the approximation of `reference.activations`."""
+    """``tanh(x)`` in steps of 1/127, by the approximation in `reference.activations`."""
     f = np.float32
     x = graph.add("Clip", [x, f(-4), f(4)])
     square = graph.add("Mul", [x, x])
@@ -194,9 +196,9 @@ def _activations(graph: _Graph, x: str) -> str:
 
 
 def _unsigned(graph: _Graph, integers: str) -> str:
-    """Whole numbers in [-127, 127], as uint8 with an offset."""
-    moved = graph.add("Add", [integers, np.float32(_OFFSET)])
-    return graph.add("Cast", [moved], to=_type(np.uint8))
+    """Convert integers in [-127, 127] to uint8 with an offset."""
+    shifted = graph.add("Add", [integers, np.float32(_OFFSET)])
+    return graph.add("Cast", [shifted], to=_type(np.uint8))
 
 
 def _ranked(
@@ -204,10 +206,10 @@ def _ranked(
 ) -> tuple[str, str, str]:
     """Class indices, Hamming distances and probabilities (n, k), best first.
 
-    Equals are in the order of their indices, as TopK has them.
+    Ties are ordered by class index, as in TopK.
     """
     m = model.n_rescored
-    # Packed in the file, 0 and 2 with an offset of 1 in memory.
+    # Packed in the file; in memory 0 and 2, with an offset of 1.
     bits = graph.add("Unsqueeze", [graph.constant("weights", model.weights), np.array([2])])
     bits = graph.add("BitwiseAnd", [bits, (1 << np.arange(8)).astype(np.uint8)])
     flat = graph.add("Reshape", [bits, np.array([len(model.classes), -1])])
@@ -227,7 +229,7 @@ def _ranked(
         scores = graph.add("Squeeze", [scores, np.array([2])])
         all_scores = _rescored(graph, all_scores, _first(graph, found, m), nearest, scores)
         _, order = graph.add_many("TopK", [scores, np.array([m])], 2, axis=1)
-        if k > m:  # the others follow by distance
+        if k > m:  # the others follow in order of distance
             others = graph.add("Shape", [indices], start=0, end=1)
             others = graph.add("Concat", [others, np.array([k - m])], axis=0)
             rest = np.arange(m, k, dtype=np.int64)[None]
@@ -244,10 +246,10 @@ def _ranked(
 
 
 def _rescored(graph: _Graph, all_scores: str, found: str, nearest: str, scores: str) -> str:
-    """Scores of all classes (n, C) as `PackedModel.scores` has them.
+    """Scores of all classes (n, C), as in `PackedModel.scores`.
 
-    The short list, with products `found`, indices `nearest` and integer scores, each (n, m), is
-    above all others.
+    The short list, with products `found`, indices `nearest` and integer `scores`, each (n, m),
+    ranks above all others.
     """
     real = graph.add("Cast", [scores], to=_type(np.float32))
     real = graph.add("Div", [real, QUANTISED_MAX])

@@ -1,4 +1,4 @@
-"""Texts to rows: hashed n-grams, sentence embeddings, and files of texts."""
+"""Features of texts: hashed n-grams, sentence embeddings, and text files."""
 
 from bitclass.text.embeddings import SentenceEmbeddings, embeddings_named, recorded_embeddings
 from bitclass.text.hasher import NgramHasher

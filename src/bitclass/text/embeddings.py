@@ -1,4 +1,4 @@
-"""Sentence embeddings: models of other libraries as extractors."""
+"""Sentence embeddings by models of other libraries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 __all__ = ["SentenceEmbeddings", "embeddings_named", "recorded_embeddings"]
 
-# Module and class of each library; both make a model by name or folder, and have `encode`.
+# Module, class and constructor of each library; both load a model by name or folder.
 _LIBRARIES = {
     "model2vec": ("model2vec", "StaticModel", "from_pretrained"),
     "sentence-transformers": ("sentence_transformers", "SentenceTransformer", ""),
@@ -24,13 +24,13 @@ _LIBRARIES = {
 
 @dataclass(frozen=True)
 class SentenceEmbeddings:
-    """Embeddings of texts by a model of `model2vec` or `sentence-transformers`.
+    """Text embeddings by a model of `model2vec` or `sentence-transformers`.
 
     Parameters
     ----------
     library : {"model2vec", "sentence-transformers"}
     model : str
-        Folder of a model, or its name at the hub of the library, which downloads it on first use.
+        Folder of a model, or its name on the library's hub; it is downloaded on first use.
 
     Examples
     --------
@@ -45,26 +45,26 @@ class SentenceEmbeddings:
     def __post_init__(self) -> None:
         if self.library not in _LIBRARIES:
             raise ValueError(f"library must be one of {list(_LIBRARIES)}, found {self.library!r}")
-        # The libraries also take addresses, and a model file must not choose what is downloaded.
+        # The libraries also accept URLs, but a model file must not choose what is downloaded.
         is_name = isinstance(self.model, str) and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self.model)
         if not is_name and not (isinstance(self.model, str) and os.path.isdir(self.model)):
             raise ValueError(
-                f"model must be the folder or name of a model of {self.library}, "
+                f"model must be the folder or name of a {self.library} model, "
                 f"found {self.model!r:.80}"
             )
 
     @cached_property
     def n_features(self) -> int:
-        """Number of features of a text."""
+        """Dimension of the embeddings."""
         return int(self.rows(["a"]).shape[1])
 
     def rows(self, texts: Sequence[str | bytes]) -> NDArray[np.float32]:
-        """Embeddings of texts.
+        """Embed texts.
 
         Parameters
         ----------
         texts : sequence of n str or bytes
-            What is not valid Unicode is replaced.
+            Invalid Unicode is replaced.
 
         Returns
         -------
@@ -74,17 +74,17 @@ class SentenceEmbeddings:
         model = self._model
         try:
             found = np.asarray(model.encode(readable), dtype=np.float32)
-        except Exception as error:  # each library has errors of its own
+        except Exception as error:  # each library has its own error types
             raise ValueError(f"{self.library}:{self.model} cannot embed texts: {error}") from error
         if found.ndim != 2 or len(found) != len(texts) or not np.isfinite(found).all():
             raise ValueError(
-                f"{self.library}:{self.model} must give {len(texts)} finite rows, "
+                f"{self.library}:{self.model} must return {len(texts)} finite rows, "
                 f"found an array of shape {found.shape}"
             )
         return found
 
     def specification(self) -> dict[str, str]:
-        """What a model file records of this, in JSON."""
+        """The description of these embeddings in a model file, as JSON values."""
         model = os.path.abspath(self.model) if os.path.isdir(self.model) else self.model
         return {"kind": self.library, "model": model}
 
@@ -95,8 +95,8 @@ class SentenceEmbeddings:
             found = getattr(importlib.import_module(module), name)
         except ImportError as error:
             raise ImportError(
-                f"{self.library}:{self.model} needs {self.library}; install it with: pip install "
-                f"{self.library} ({error})"
+                f"{self.library}:{self.model} requires {self.library}; install it with: pip "
+                f"install {self.library} ({error})"
             ) from error
         try:
             return getattr(found, constructor)(self.model) if constructor else found(self.model)
@@ -105,11 +105,15 @@ class SentenceEmbeddings:
 
 
 def embeddings_named(text: str) -> SentenceEmbeddings:
-    """Make the extractor that a text such as ``model2vec:FOLDER`` names.
+    """Create embeddings from a text such as ``model2vec:FOLDER``.
 
     Parameters
     ----------
     text : str
+
+    Returns
+    -------
+    SentenceEmbeddings
 
     Examples
     --------
@@ -119,7 +123,7 @@ def embeddings_named(text: str) -> SentenceEmbeddings:
     library, colon, model = text.partition(":")
     if library not in _LIBRARIES or not colon or not model:
         expected = " or ".join(f"{name}:MODEL" for name in _LIBRARIES)
-        raise ValueError(f"extractor {text!r} is not known; expected {expected}")
+        raise ValueError(f"unknown extractor {text!r}; expected {expected}")
     return SentenceEmbeddings(library, model)
 
 
@@ -129,12 +133,12 @@ def recorded_embeddings(summary: Mapping[str, Any]) -> SentenceEmbeddings | None
     Parameters
     ----------
     summary : mapping
-        Of a `PackedModel`; it need not be trusted.
+        Summary of a `PackedModel`; it may be untrusted.
 
     Returns
     -------
     SentenceEmbeddings or None
-        None if the model was trained on something else.
+        None if the model was trained on other features.
     """
     specification = summary.get("extractor")
     if not isinstance(specification, dict) or specification.get("kind") not in _LIBRARIES:
@@ -143,7 +147,7 @@ def recorded_embeddings(summary: Mapping[str, Any]) -> SentenceEmbeddings | None
 
 
 def _readable(text: Any, i: int) -> str:
-    """A text that every library can encode."""
+    """Convert a text to valid Unicode."""
     if isinstance(text, str):
         text = text.encode("utf-8", "surrogatepass")
     if not isinstance(text, bytes):

@@ -1,4 +1,4 @@
-"""NgramHasher: a scikit-learn transformer from texts to sparse rows."""
+"""`NgramHasher`, a scikit-learn transformer from texts to sparse rows."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ MAX_IDF_POWER = 4
 
 
 class NgramHasher(DocumentedMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Sparse rows of hashed character and word n-grams, weighted by inverse document frequencies.
+    """Convert texts to sparse rows of hashed character and word n-grams with IDF weights.
 
-    Texts are lower-cased and split into words at everything that is neither a letter nor a digit.
-    Each n-gram has a column and a sign, both from a hash of its characters, so there is no
-    vocabulary. The value of a column is ``sign(sum) * (1 + log(abs(sum))) * idf`` with the sum of
-    the signs of its n-grams, and rows are scaled to length 1. Columns in fewer than `min_df`
-    documents are left out.
+    Texts are lower-cased and split into words at all characters except letters and digits. A hash
+    of its characters gives each n-gram a column and a sign, so there is no vocabulary. The value of
+    a column is ``sign(sum) * (1 + log(abs(sum))) * idf``, where ``sum`` is the sum of the signs of
+    its n-grams. Rows are scaled to unit length.
 
     Parameters
     ----------
     n_columns : int, default=2**18
-        A power of two from 256 to 2**20.
+        Number of columns, a power of two from 256 to 2**20.
     char_ngrams : (int, int) or None, default=(1, 3)
-        Shortest and longest character n-grams, within words and their boundaries.
+        Minimum and maximum length of character n-grams, within words and their boundaries.
     word_ngrams : (int, int) or None, default=(1, 2)
-        Shortest and longest n-grams of words.
+        Minimum and maximum length of word n-grams.
     min_df : int, default=2
-        Columns of fewer documents are left out.
+        Columns that occur in fewer documents are ignored.
     idf_power : float, default=0.5
         The weight of a column is ``(1 + log((1 + n) / (1 + df))) ** idf_power``: 1 for the usual
-        inverse document frequencies, 0 for none.
+        inverse document frequencies, 0 for no weighting.
 
     Attributes
     ----------
     n_documents_ : int
+        Number of documents seen.
     document_frequencies_ : ndarray of shape (n_columns,), int64
-        Number of documents in which each column is not 0.
+        Number of documents in which each column is nonzero.
     features_ : NgramFeatures
         The fitted transformation, as a model file stores it.
 
@@ -74,7 +74,7 @@ class NgramHasher(DocumentedMixin, TransformerMixin, BaseEstimator):  # type: ig
         self.idf_power = idf_power
 
     def fit(self, X: Iterable[str | bytes], y: Any = None) -> Self:
-        """Count the documents of each column.
+        """Count the documents in which each column occurs.
 
         Parameters
         ----------
@@ -85,12 +85,12 @@ class NgramHasher(DocumentedMixin, TransformerMixin, BaseEstimator):  # type: ig
         -------
         NgramHasher
         """
-        counts, n_documents = self._counted(X)
+        counts, n_documents = self._count(X)
         self._check_columns(counts, n_documents)
         return self._set(counts, n_documents)
 
     def partial_fit(self, X: Iterable[str | bytes], y: Any = None) -> Self:
-        """Count the documents of one more batch.
+        """Add the counts of another batch of documents.
 
         Parameters
         ----------
@@ -101,18 +101,18 @@ class NgramHasher(DocumentedMixin, TransformerMixin, BaseEstimator):  # type: ig
         -------
         NgramHasher
         """
-        counts, n_documents = self._counted(X)
+        counts, n_documents = self._count(X)
         if not hasattr(self, "features_"):
             return self._set(counts, n_documents)
         if len(counts) != len(self.document_frequencies_):
             raise ValueError(
-                f"n_columns must stay {len(self.document_frequencies_)} after the first batch, "
+                f"n_columns must remain {len(self.document_frequencies_)} after the first batch, "
                 f"found {len(counts)}"
             )
         return self._set(self.document_frequencies_ + counts, self.n_documents_ + n_documents)
 
     def transform(self, X: Iterable[str | bytes]) -> sp.csr_matrix:
-        """Rows of texts.
+        """Convert texts to rows.
 
         Parameters
         ----------
@@ -126,10 +126,10 @@ class NgramHasher(DocumentedMixin, TransformerMixin, BaseEstimator):  # type: ig
         return csr_rows(self.features_, as_texts(X))
 
     def check_columns(self) -> None:
-        """Raise ValueError where the texts so far have no n-gram in `min_df` of them."""
+        """Raise ValueError if no n-gram occurs in at least `min_df` of the texts so far."""
         if not hasattr(self, "features_"):
             raise NotFittedError(
-                "this NgramHasher is not fitted yet: call fit or partial_fit before"
+                "this NgramHasher is not fitted yet: call fit or partial_fit first"
             )
         self._check_columns(self.document_frequencies_, self.n_documents_)
 
@@ -142,8 +142,8 @@ class NgramHasher(DocumentedMixin, TransformerMixin, BaseEstimator):  # type: ig
         tags.input_tags.two_d_array = False
         return tags
 
-    def _counted(self, X: Iterable[str | bytes]) -> tuple[NDArray[np.int64], int]:
-        """Documents of each column, and their number."""
+    def _count(self, X: Iterable[str | bytes]) -> tuple[NDArray[np.int64], int]:
+        """Document frequency of each column, and number of documents."""
         min_df = self.min_df
         is_integer = isinstance(min_df, (int, np.integer)) and not isinstance(min_df, bool)
         if not is_integer or min_df < 1:
@@ -173,13 +173,13 @@ class NgramHasher(DocumentedMixin, TransformerMixin, BaseEstimator):  # type: ig
     def _check_columns(self, counts: NDArray[np.int64], n_documents: int) -> None:
         if not (counts >= self.min_df).any():
             raise ValueError(
-                f"X must hold texts with n-grams that occur in at least min_df={self.min_df} of "
-                f"them, found none in {n_documents} texts: they may be empty, or all different"
+                f"X must contain texts with n-grams that occur in at least min_df={self.min_df} of "
+                f"them, found none in {n_documents} texts, which may be empty or all different"
             )
 
 
 def csr_rows(features: NgramFeatures, texts: list[str | bytes]) -> sp.csr_matrix:
-    """CSR rows (n, n_columns) of texts."""
+    """Convert n texts to CSR rows (n, n_columns)."""
     indptr, indices, values = features.rows(texts)
     shape = (len(texts), features.n_columns)
     matrix = sp.csr_matrix((values, indices, indptr), shape=shape, copy=False)

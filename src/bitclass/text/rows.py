@@ -1,4 +1,4 @@
-"""Texts of files, and their rows, batch by batch."""
+"""Reading texts from files, and converting them to rows, in batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LINE_BYTES_PER_BATCH = 16 << 20
 
 @dataclass(frozen=True)
 class TextBatch(Batch):
-    """Consecutive rows of texts.
+    """Consecutive texts and their rows.
 
     Attributes
     ----------
@@ -37,12 +37,12 @@ class TextBatch(Batch):
 
 
 class TextFiles:
-    """Texts in a column of one or several files; made by `open_texts`.
+    """A text column of one or several files; created by `open_texts`.
 
     Parameters
     ----------
     files : FileRows
-        Opened without features and with the column of the texts.
+        Files opened without features, with the text column as the first of `columns`.
     column : str
         Name or position of this column.
 
@@ -62,35 +62,35 @@ class TextFiles:
         self.description = f"{files.description}, texts {column!r}"
 
     def batches(self, start_row: int = 0) -> Generator[TextBatch, None, None]:
-        """Texts in order; a missing one is refused, an empty one is a text.
+        """Yield the texts in order. Missing texts are an error, empty texts are not.
 
         Parameters
         ----------
-        start_row : int
+        start_row : int, default=0
 
         Yields
         ------
         TextBatch
-            Without features.
+            A batch without features.
         """
         for batch in self._files.batches(start_row, _TEXTS_PER_BATCH):
             columns = dict(batch.columns)
-            texts = columns.pop(next(iter(columns))).tolist()  # asked for as the first one
+            texts = columns.pop(next(iter(columns))).tolist()  # the first requested column
             for i, text in enumerate(texts):
                 if not isinstance(text, (str, bytes)):
                     path, row = self._files.place_of(batch.first_row + i)
                     found = "no text" if text is None else f"{text!r:.60}"
                     raise DataFileError(
-                        f"{path}: column {self.column!r} must hold texts, found {found} in row "
+                        f"{path}: column {self.column!r} must contain texts, found {found} in row "
                         f"{row}, counted from 0"
                     )
             yield TextBatch(None, batch.labels, batch.first_row, columns, texts)
 
 
 class TextLines:
-    """Texts without labels: a list, or the lines of a file, which need not be valid UTF-8.
+    """Texts without labels, with the interface of `TextFiles`.
 
-    It has the interface of `TextFiles`.
+    The texts are a list, or the lines of a file, which need not be valid UTF-8.
 
     Parameters
     ----------
@@ -110,13 +110,13 @@ class TextLines:
         self.description = f"{source}: {self.n_rows} lines" if is_file else f"{self.n_rows} texts"
 
     def batches(self, start_row: int = 0) -> Generator[TextBatch, None, None]:
-        """Texts in order, in batches of about 16 MB."""
+        """Yield the texts in order, in batches of about 16 MB."""
         row = 0
         for texts in self._lists():
-            later = texts[max(0, start_row - row) :]
+            remaining = texts[max(0, start_row - row) :]
             row += len(texts)
-            if later:
-                yield TextBatch(None, None, row - len(later), {}, later)
+            if remaining:
+                yield TextBatch(None, None, row - len(remaining), {}, remaining)
 
     def _lists(self) -> Generator[list[str | bytes], None, None]:
         if not isinstance(self._source, Path):
@@ -162,32 +162,32 @@ class TextRows:
         self.description = texts.description
 
     def batches(self, start_row: int = 0) -> Generator[TextBatch, None, None]:
-        """Rows in order.
+        """Yield the rows in order.
 
         Parameters
         ----------
-        start_row : int
+        start_row : int, default=0
 
         Yields
         ------
         TextBatch
         """
         for batch in self.texts.batches(start_row):
-            X = self._extracted(batch.texts)
+            X = self._extract(batch.texts)
             yield TextBatch(X, batch.labels, batch.first_row, batch.columns, batch.texts)
 
     def sample(self, n_rows: int = 8192) -> tuple[Any, NDArray[Any] | None]:
-        """Rows spread evenly over all files.
+        """Sample rows spread evenly over all files.
 
         Parameters
         ----------
-        n_rows : int
-            At most this many.
+        n_rows : int, default=8192
+            Maximum number of rows.
 
         Returns
         -------
-        X : (m, d) array or CSR
-        labels : (m,) array, or None
+        X : ndarray or CSR matrix of shape (n_sampled, n_features)
+        labels : ndarray of shape (n_sampled,), or None
         """
         wanted = np.linspace(0, self.n_rows - 1, min(n_rows, self.n_rows)).astype(np.intp)
         texts: list[str | bytes] = []
@@ -198,9 +198,9 @@ class TextRows:
             texts += [batch.texts[i] for i in here]
             if batch.labels is not None:
                 labels.append(batch.labels[here])
-        return self._extracted(texts), np.concatenate(labels) if labels else None
+        return self._extract(texts), np.concatenate(labels) if labels else None
 
-    def _extracted(self, texts: Sequence[str | bytes]) -> Any:
+    def _extract(self, texts: Sequence[str | bytes]) -> Any:
         if isinstance(self.extractor, NgramFeatures):
             return csr_rows(self.extractor, list(texts))
         return self.extractor.rows(texts)
@@ -217,13 +217,13 @@ def open_texts(
     format: str | None = None,
     classes: Any = None,
 ) -> TextFiles:
-    r"""Open files with a column of texts: CSV, TSV, JSON lines, Parquet or Arrow.
+    r"""Open files with a text column: CSV, TSV, JSON lines, Parquet or Arrow.
 
     Parameters
     ----------
     paths : path or sequence of paths
     column : str
-        Name or position of the column of the texts.
+        Name or position of the text column.
     columns, labels, labels_file, header, format, classes
         As in `bitclass.io.open_rows`.
 
@@ -241,7 +241,7 @@ def open_texts(
     [['good morning', 'see you']]
     """
     if column == labels:
-        raise DataFileError(f"column {column!r} cannot be text and label at once")
+        raise DataFileError(f"column {column!r} cannot be both text and label")
     files = open_rows(
         paths,
         features=False,

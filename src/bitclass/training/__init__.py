@@ -1,4 +1,4 @@
-"""Training: sums over rows, starting codes, weights and codes, hash function, refinement."""
+"""Training: sums over rows, starting codes, weights and codes, hash function and refinement."""
 
 from bitclass.training.fit import Fitted, fit_model, start_statistics, update_model
 from bitclass.training.settings import Epoch, Settings

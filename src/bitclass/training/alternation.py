@@ -1,6 +1,6 @@
 """The alternation of the paper: W-steps with B fixed, B-steps with W fixed, until neither changes.
 
-In one bit of all classes the W-step is a binary quadratic program for any loss (see `LossTable`):
+For any loss (see `LossTable`), the W-step in one bit of all classes is a binary quadratic program:
 
     f(w) = sum_{q != c} J[q, c] w_q w_c + g.w
 
@@ -9,11 +9,12 @@ with ``J[q, c] = sum_{i in q} delta`` and
 That is ``w' H w / 2 + g.w`` with ``H = J + J'`` (`quadratic_program`); for the exponential loss H
 and g are the paper's.
 
-The B-step needs no program: bit k of sample i takes the sign of smaller loss (`b_step`); only
-classes whose weight bit differs from the own class's matter, and a tie keeps the present bit.
+The B-step needs no program: bit k of sample i takes the sign with the smaller loss (`b_step`). Only
+classes whose weight bit differs from that of the true class matter, and a tie keeps the current
+bit.
 
-Samples of one class with one code have the same margins, so they count as a single row with their
-weights summed (`Groups`): after one round nearly all samples of a class share a code.
+Samples of the same class with the same code have the same margins, so they are merged into one row
+with summed weights (`Groups`): after one round nearly all samples of a class share a code.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ __all__ = [
     "w_step",
 ]
 
-_LOOK_UPS_PER_CALL = 1 << 31
-# Margins are computed in blocks; their temporaries take eight times as much.
+_LOOKUPS_PER_CALL = 1 << 31
+# Size of a block of margins; temporaries take eight times as much.
 _BLOCK_BYTES = 4 << 20
 
 #: One entry per bit update: the logarithm of the objective after bit `bit` was updated in the
@@ -54,7 +55,7 @@ HISTORY_DTYPE = np.dtype(
 
 @dataclass(frozen=True)
 class Alternation:
-    """What the alternation found.
+    """The result of the alternation.
 
     Attributes
     ----------
@@ -80,16 +81,16 @@ def alternate(
     max_rounds: int,
     print_line: Callable[[str], None],
 ) -> Alternation:
-    """Minimise the objective over weights and codes in turn, from the given ones on.
+    """Minimise the objective over weights and codes alternately, starting from the given ones.
 
     Parameters
     ----------
     groups : Groups, the samples with their starting codes
     weights : (C, r) int8 in {-1, +1}, the starting weights
     table : LossTable
-    solver : solves the binary quadratic program of one bit
+    solver : solver of the binary quadratic program of one bit
     max_rounds : int
-    print_line : called with a line of progress after each step
+    print_line : called with a line of progress after each round
     """
     history: list[NDArray[np.void]] = []
     converged, n_rounds = False, 0
@@ -115,23 +116,23 @@ def alternate(
 def w_step(
     groups: Groups, weights: NDArray[np.int8], table: LossTable, solver: Solver
 ) -> tuple[NDArray[np.int8], NDArray[np.float64]]:
-    """Update the weights bit by bit: column k of all classes by the binary quadratic program.
+    """Update the weights bit by bit, by the binary quadratic program in bit k of all classes.
 
     Parameters
     ----------
     groups : Groups
     weights : (C, r) int8 in {-1, +1}
     table : LossTable
-    solver : solves the binary quadratic program of one bit
+    solver : solver of the binary quadratic program of one bit
 
     Returns
     -------
     weights : (C, r)
-    log_decreases : (r,) logarithm of what the update of each bit took off the objective
+    log_decreases : (r,) logarithm of the decrease of the objective at each bit
     """
     weights, n_bits = weights.copy(), weights.shape[1]
     log_decreases = np.full(n_bits, -np.inf)
-    # One bit moves a half margin by at most 2, so a unit chosen now serves for a while.
+    # One bit moves a half margin by at most 2, so a unit stays usable for many bits.
     n_bits_per_unit = max(1, int(100 / table.log_step)) if table.log_step else n_bits
     for k in range(n_bits):
         if k % n_bits_per_unit == 0:
@@ -175,7 +176,7 @@ def quadratic_program(
     outside, inside = (np.tensordot(mixing[1], pairs.sum(axis=axis), (0, 1)) for axis in (2, 3))
     positive, negative = outside + inside
     g = (outside[0] - outside[1]) - (inside[0] - inside[1])
-    # What is left where the two sums cancel is rounding, and must not decide a tie.
+    # If the two sums cancel, the remainder is rounding error and must not decide a tie.
     g[np.abs(g) <= RELATIVE_TOLERANCE * (positive + negative)] = 0.0
     J = np.tensordot(mixing[0], pairs.sum(axis=0), (0, 0))
     return J + J.T, g
@@ -184,7 +185,7 @@ def quadratic_program(
 def b_step(
     groups: Groups, weights: NDArray[np.int8], table: LossTable
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-    """Update every bit of the code of every group once: it takes the sign of smaller loss.
+    """Update each bit of each group's code once: it takes the sign with the smaller loss.
 
     Parameters
     ----------
@@ -195,14 +196,14 @@ def b_step(
     Returns
     -------
     codes : (g, bytes) packed
-    log_decreases : (r,) logarithm of what the update of each bit took off the objective
+    log_decreases : (r,) logarithm of the decrease of the objective at each bit
     """
     n_bits = weights.shape[1]
     packed = pack(weights)
     codes = np.empty_like(groups.codes)
     log_decreases = np.full(n_bits, -np.inf)
-    # In parts, so that an interrupt is heard between them.
-    step = max(1, _LOOK_UPS_PER_CALL // (n_bits * len(weights)))
+    # In parts, so that Ctrl-C is handled between them.
+    step = max(1, _LOOKUPS_PER_CALL // (n_bits * len(weights)))
     for start in range(0, len(codes), step):
         rows = slice(start, start + step)
         codes[rows], decreases = update_codes(
@@ -219,11 +220,11 @@ def b_step(
 
 
 def hinge_weights(code_sums: NDArray[np.float64]) -> NDArray[np.int8]:
-    """Closed form of the hinge loss: ``w_c = sign(C sum_{i in c} b_i - sum_i b_i)``.
+    """Closed-form weights of the hinge loss: ``w_c = sign(C sum_{i in c} b_i - sum_i b_i)``.
 
     Parameters
     ----------
-    code_sums : (C, r), the weighted sum of the codes of each class
+    code_sums : (C, r), weighted sum of the codes of each class
 
     Returns
     -------
@@ -234,7 +235,7 @@ def hinge_weights(code_sums: NDArray[np.float64]) -> NDArray[np.int8]:
 
 @dataclass(frozen=True)
 class Groups:
-    """Samples in which each (class, code) pair stands once, ordered by class.
+    """Samples merged so that each (class, code) pair occurs once, ordered by class.
 
     Attributes
     ----------
@@ -268,17 +269,17 @@ class Groups:
         return Groups(merged.labels, merged.codes, merged.sample_weight, inverse)
 
     def most_frequent_codes(self) -> NDArray[np.uint8]:
-        """The code of largest weight of each class, shape (C, bytes); every class has a group."""
+        """Code with the largest weight in each class, (C, bytes); every class must have a group."""
         by_weight = np.lexsort((self.sample_weight, self.labels))
         last = np.flatnonzero(np.diff(self.labels, append=self.labels[-1] + 1))
         return self.codes[by_weight[last]]
 
 
 def log_objective(groups: Groups, weights: NDArray[np.int8], table: LossTable) -> float:
-    """Logarithm of the objective, summed from scratch.
+    """Logarithm of the objective, computed from scratch.
 
-    The loss depends on a margin that takes 2r + 1 values, so a weighted histogram of the margins
-    holds all of it, and no exponential can overflow.
+    A margin takes only 2r + 1 values, so the objective follows from a weighted histogram of the
+    margins, and no exponential can overflow.
     """
     n_bits = weights.shape[1]
     histogram = np.zeros(2 * n_bits + 1)
@@ -289,16 +290,16 @@ def log_objective(groups: Groups, weights: NDArray[np.int8], table: LossTable) -
             weights=np.repeat(sample_weight, half.shape[1]),
             minlength=2 * n_bits + 1,
         )
-        # The own class stands in each row at half margin 0, and is no part of the objective.
+        # The true class, at half margin 0, is not part of the objective.
         histogram[n_bits] -= sample_weight.sum()
-    # Where only own classes stood, what the subtraction leaves is rounding.
+    # If only true classes were counted at 0, the remainder is rounding error.
     if histogram[n_bits] < 1e-9 * histogram.sum():
         histogram[n_bits] = 0.0
     return table.log_sum(histogram)
 
 
 def _largest_half_margin(groups: Groups, weights: NDArray[np.int8]) -> int:
-    """Largest half margin of any group to a class that is not its own."""
+    """Largest half margin of any group against a class other than the true one."""
     largest: int = -weights.shape[1]
     for rows, half in _half_margins(groups, weights):
         labels = groups.labels[rows]
@@ -312,7 +313,7 @@ def _largest_half_margin(groups: Groups, weights: NDArray[np.int8]) -> int:
 def _half_margins(
     groups: Groups, weights: NDArray[np.int8]
 ) -> Iterator[tuple[slice, NDArray[np.int16]]]:
-    """Yield groups and their half margins against all classes (m, C), block by block."""
+    """Yield blocks of groups and their half margins (m, C) against all classes."""
     packed = pack(weights)
     rows_per_block = max(1, _BLOCK_BYTES // (2 * max(1, len(weights))))
     for start in range(0, len(groups.labels), rows_per_block):
@@ -323,9 +324,9 @@ def _half_margins(
 def _entries(
     n_round: int, step: str, log_decreases: NDArray[np.float64], log_final: float
 ) -> NDArray[np.void]:
-    """History of one step, from its last objective and what each bit update took off.
+    """History of one step, from its final objective and the decrease at each bit update.
 
-    Going backwards only adds positive amounts, so no digits are lost where the objective falls by
+    Going backwards only adds positive amounts, so no digits are lost when the objective falls by
     many orders of magnitude.
     """
     n_bits = len(log_decreases)

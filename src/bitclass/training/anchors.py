@@ -1,4 +1,4 @@
-"""Where kernel anchors lie among the rows, and how wide the kernel is."""
+"""Choice of the kernel anchors and of the kernel width."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ from bitclass.hash_function import RbfAnchors, squared_distances
 
 __all__ = ["anchor_count", "choose_anchors"]
 
-# Anchors of the kernel by default: more where they cost little, and are needed most.
-_SOME_ANCHORS, _MANY_ANCHORS = 1000, 2000
-_MAX_FEATURES_OF_MANY_ANCHORS = 128
-
+# Default number of anchors: more for rows with few features, where they are cheap and most needed.
+_DEFAULT_ANCHORS, _DEFAULT_ANCHORS_FEW_FEATURES = 1000, 2000
+_FEW_FEATURES = 128
 
 _ROWS_FOR_WIDTH = 1000
-# Of k-means: what follows moves anchors little, and models not at all.
+# Rounds of k-means: more move anchors little, and do not improve models.
 _ROUNDS = 4
 _ROWS_PER_ANCHOR = 16
 _ROWS_PER_BLOCK = 4096
 
 
 def anchor_count(n_anchors: int | str, n_rows: int, n_features: int) -> int:
-    """How many kernel anchors there are; more than rows to draw them from are refused."""
+    """Number of kernel anchors; raises an error if it exceeds the number of rows."""
     if isinstance(n_anchors, str):
-        many = n_features <= _MAX_FEATURES_OF_MANY_ANCHORS
-        return min(n_rows, _MANY_ANCHORS if many else _SOME_ANCHORS)
+        few = n_features <= _FEW_FEATURES
+        return min(n_rows, _DEFAULT_ANCHORS_FEW_FEATURES if few else _DEFAULT_ANCHORS)
     if n_anchors > n_rows:
         raise ValueError(
-            f"n_anchors={n_anchors} anchors cannot be drawn from {n_rows} rows; give a smaller "
-            "n_anchors, or more rows at first"
+            f"n_anchors={n_anchors} anchors cannot be drawn from {n_rows} rows; set a smaller "
+            "n_anchors, or pass more rows in the first batch"
         )
     return n_anchors
 
@@ -44,17 +43,17 @@ def choose_anchors(
     scale: NDArray[np.float64],
     random: np.random.RandomState,
 ) -> RbfAnchors:
-    """Anchors among rows: drawn at random, then moved to the middle of the rows around them.
+    """Choose anchors by k-means: random rows, then moved to the means of the rows around them.
 
     Parameters
     ----------
     X : (n, d)
     n_anchors : int, at most n
     gamma : {"scale", "median"} or float
-        "scale" is 1 / d for standardised rows, "median" the inverse of the median of the squared
-        distances between rows and anchors.
-    centre, scale : (d,), what standardises the rows
-    random : source of randomness
+        "scale" is 1 / d for standardised rows, "median" the inverse of the median squared distance
+        between rows and anchors.
+    centre, scale : (d,), mean and standard deviation of the features
+    random : RandomState
     """
     chosen = np.sort(random.choice(X.shape[0], n_anchors, replace=False))
     anchors = ((dense_rows(X, chosen) - centre) / scale).astype(np.float32)
@@ -80,7 +79,7 @@ def _k_means_round(
     centre: NDArray[np.float64],
     scale: NDArray[np.float64],
 ) -> NDArray[np.float32]:
-    """One round of k-means: each anchor at the mean of those of the rows that are nearest to it."""
+    """One round of k-means: move each anchor to the mean of the rows that are nearest to it."""
     sums = np.zeros(anchors.shape)
     counts = np.zeros(len(anchors), dtype=np.intp)
     for start in range(0, len(rows), _ROWS_PER_BLOCK):

@@ -1,11 +1,11 @@
 """Solvers of the binary quadratic program ``f(w) = w' H w / 2 + g.w`` in one bit of all classes.
 
-*Bit flipping*, the paper's Algorithm 1, flips the bit of steepest descent until no flip improves;
-it is the compiled kernel `flip_bits`; tests/native/reference.py has the NumPy reference. H and g
-come from `alternation.quadratic_program`.
+*Bit flipping*, the paper's Algorithm 1, flips the bit of steepest descent until no flip improves f.
+It is the compiled kernel `flip_bits`; tests/native/reference.py has a NumPy reference. H and g are
+computed by `alternation.quadratic_program`.
 
-*Minimum cut*: for a convex loss every entry of H is <= 0, so the program is submodular: classes
-that are coupled want to agree, and the best assignment is a minimum cut between +1 and -1.
+*Minimum cut*: for a convex loss every entry of H is <= 0, so the program is submodular, and the
+global minimum is a minimum cut between the classes with bit +1 and those with bit -1.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from bitclass._native import RELATIVE_TOLERANCE, flip_bits
 
 __all__ = ["SOLVERS", "Solver", "cut_bits"]
 
-#: Takes H (C, C), g (C,) and the present bits (C,); returns better bits, and by how much f fell.
+#: Takes H (C, C), g (C,) and the current bits (C,); returns better bits and the decrease of f.
 Solver = Callable[
     [NDArray[np.float64], NDArray[np.float64], NDArray[np.int8]],
     tuple[NDArray[np.int8], float],
 ]
 
-# `maximum_flow` counts in int32. Each pass pushes whole units of what is left; the next pass works
-# on the residual in finer units, so a few passes reach the precision of doubles.
+# `maximum_flow` takes int32 capacities. Each pass pushes whole units of flow; the next one works on
+# the residual in finer units, so a few passes reach double precision.
 _MAX_UNITS = float(1 << 29)
 _PRECISION = 1e-15
 
@@ -48,7 +48,7 @@ def _maximum_flow_residual(
         quantised = np.minimum(np.floor(residual / unit), _MAX_UNITS).astype(np.int32)
         flow = maximum_flow(csr_array(quantised), source, sink).flow
         np.maximum(residual - flow.toarray() * unit, 0.0, out=residual)
-        # Rounding down hid less than a unit on each edge of a cut, and no more flow is left.
+        # Rounding down hid less than one unit on each edge of a cut, which bounds the flow left.
         unit *= len(capacity) ** 2 / 4 / _MAX_UNITS
     return residual
 
@@ -62,17 +62,17 @@ def cut_bits(
     ----------
     H : (C, C) symmetric, entries <= 0, diagonal 0
     g : (C,)
-    w : (C,) the present bits, kept where nothing is gained
+    w : (C,) the current bits, returned unless f decreases
 
     Returns
     -------
     w : (C,) a global minimum
-    decrease : float, by how much f fell (>= 0)
+    decrease : float, decrease of f (>= 0)
     """
     n_classes = len(g)
     source, sink = n_classes, n_classes + 1
-    # Disagreeing costs -2 * H; being -1 where g is negative costs -2 * g, and being
-    # +1 where it is positive 2 * g. The source side of the cut is +1.
+    # Two classes that disagree cost -2 * H. A bit of -1 costs -2 * g if g is negative; a bit of +1
+    # costs 2 * g if g is positive. The source side of the cut is +1.
     capacity = np.zeros((n_classes + 2, n_classes + 2))
     capacity[:n_classes, :n_classes] = np.maximum(-2.0 * H, 0.0)
     capacity[source, :n_classes] = np.maximum(-2.0 * g, 0.0)

@@ -2,12 +2,12 @@
 
 1. Sums over the rows (`statistics`).
 2. Starting codes (`starting_codes`).
-3. Class weights and codes, improved in turn (`regression`, `alternation`, `bqp`).
+3. Class weights and codes, optimised alternately (`regression`, `alternation`, `bqp`).
 4. The hash function: a ridge regression of the codes on the features (`regression`).
-5. Refinement of projection and weights together, on the rows (`refinement`).
+5. Joint refinement of projection and weights, on the rows (`refinement`).
 
-Discriminant codes, the default, come with their weights and their hash function in closed form
-(`discriminant`), instead of steps 3 and 4.
+For discriminant codes, the default, closed forms of weights and hash function (`discriminant`)
+replace steps 3 and 4.
 """
 
 from __future__ import annotations
@@ -43,27 +43,27 @@ from bitclass.training.statistics import Statistics, Sums, standardisation
 
 __all__ = ["Fitted", "fit_model", "start_statistics", "update_model"]
 
-# With refine="auto" fewer rows than this are not refined: too few could be held out.
+# refine="auto" skips refinement below this number of rows: too few could be held out.
 _MIN_ROWS_TO_REFINE = 500
-# Where classes have fewer rows than this, their weights know the held-out rows too well.
+# With fewer rows per class than this, weights learned from all rows overfit the held-out rows.
 _FEW_ROWS = 50
-# Regression values are near -1 and +1 where a bit is certain.
+# Regression values are close to -1 and +1 for bits that are certain.
 _STEEPNESS_OF_REGRESSION = 2.0
-# Rows on which the similarities to the anchors are standardised.
+# Number of rows from which the standardisation of similarities to the anchors is estimated.
 _ROWS_FOR_SIMILARITIES = 10_000
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What training ends with.
+    """The result of training.
 
     Attributes
     ----------
-    model : PackedModel, of the classes that have rows
+    model : PackedModel, with the classes that have rows
     history : (m,) of `HISTORY_DTYPE`
-    n_rounds : int, of the alternation
-    alpha : float or None, penalty that the hash function was learned with, where it is known
-    refinement : dict or None, facts about the refinement, where it took place
+    n_rounds : int, number of rounds of the alternation
+    alpha : float or None, regularisation strength of the hash function, if known
+    refinement : dict or None, facts about the refinement, if there was one
     """
 
     model: PackedModel
@@ -74,7 +74,7 @@ class Fitted:
 
     @property
     def is_refined(self) -> bool:
-        """Whether the model is a refined one."""
+        """Whether the model is the result of refinement."""
         return self.refinement is not None and bool(self.refinement.get("taken"))
 
 
@@ -85,7 +85,7 @@ def start_statistics(
     sample_weight: NDArray[np.float64] | None,
     initial_codes: str | NDArray[Any],
 ) -> Statistics:
-    """Empty statistics, with anchors and starting codes set up on sample rows.
+    """Create empty statistics, with anchors and starting codes computed from sample rows.
 
     Parameters
     ----------
@@ -131,17 +131,17 @@ def fit_model(
     ----------
     settings : Settings
     statistics : Statistics
-    rows : passes over the rows that were summed, if they are available
-        Without them, a row counts in the regression with the code that most of its class has.
-    n_rows : int, how many rows pass, where they are a sample of those that were summed
-    groups : (n,) index of each row's group, none of which refinement holds out in part, or None
+    rows : callable that passes over the rows that were summed, if they are available
+        Without them, each row enters the regression with the most common code of its class.
+    n_rows : int, number of rows in a pass, if these are a sample of the rows that were summed
+    groups : (n,) index of each row's group, or None; refinement holds out whole groups
 
     Returns
     -------
     Fitted
     """
     if statistics.sums().constant.all():
-        warn("no feature of X varies, as far as float64 can tell: all rows get the same code")
+        warn("all features of X are constant to float64 precision: all rows get the same code")
     method: _DiscriminantMethod | _PaperMethod
     # Discriminant directions do not depend on class weights; the regression does.
     unweighted_hinge = settings.table is None and not settings.class_weighted
@@ -151,53 +151,53 @@ def fit_model(
         statistics.to_host()
         method = _PaperMethod(settings, statistics, rows if n_rows is None else None)
 
-    refined = _refined(settings, statistics, method, rows, n_rows, groups)
+    refined = _refine(settings, statistics, method, rows, n_rows, groups)
     facts, sums = None if refined is None else refined.facts, statistics.sums()
     if refined is not None and refined.taken:
         return method.fitted(sums, refined.model, facts)
     model = method.closed_form(sums, facts)
-    if refined is not None:  # the held-out rows tell more than the sums
+    if refined is not None:  # the held-out rows give better estimates than the sums
         model.rescore, model.temperature = refined.model.rescore, refined.model.temperature
     return method.fitted(sums, model, facts)
 
 
 class _PaperMethod:
-    """The paper: starting codes, weights and codes, ridge regression of the codes."""
+    """The paper's method: starting codes, weights and codes, ridge regression of the codes."""
 
     steepness = _STEEPNESS_OF_REGRESSION
 
     def __init__(self, settings: Settings, statistics: Statistics, rows: Rows | None) -> None:
         self._settings, self._statistics = settings, statistics
-        self._found = solve_paper(settings, statistics, rows)
+        self._solution = solve_paper(settings, statistics, rows)
 
     def start(self, coordinates: Coordinates) -> tuple[HashFunction, NDArray[np.int8]]:
-        """Hash function and weights from the sums without the held-out rows."""
-        sums, statistics, weights = coordinates.sums, self._statistics, self._found.weights
+        """Hash function and weights (C, r) from the sums without the held-out rows."""
+        sums, statistics, weights = coordinates.sums, self._statistics, self._solution.weights
         if statistics.n_rows < _FEW_ROWS * len(weights):
-            # Weights near to the code of each row make held-out rows look as easy as training rows.
+            # The learned weights are close to the code of each row, including the held-out ones.
             weights = hinge_weights(statistics.starting.code_sums(sums))
-        ridge = solve_class_ridge(sums, weights, self._found.ridge.alpha)
+        ridge = solve_class_ridge(sums, weights, self._solution.ridge.alpha)
         return ridge.hash_function(self._settings.precision), weights
 
     def closed_form(self, sums: Sums, _: Facts | None) -> PackedModel:
-        """The model of all rows before refinement."""
-        found, settings = self._found, self._settings
+        """The model fitted to all rows, before refinement."""
+        solution, settings = self._solution, self._settings
         return PackedModel(
             sums.classes,
-            pack(found.weights),
-            found.ridge.hash_function(settings.precision),
+            pack(solution.weights),
+            solution.ridge.hash_function(settings.precision),
             rescore=settings.default_rescore,
             steepness=self.steepness,
-            temperature=found.temperature,
+            temperature=solution.temperature,
         )
 
     def fitted(self, sums: Sums, model: PackedModel, facts: Facts | None) -> Fitted:
-        """What training ends with."""
-        found, history = self._found, self._found.history
+        """The result of training."""
+        solution, history = self._solution, self._solution.history
         if history is None:
-            weights = hinge_weights(found.code_sums)
-            history = _hinge_history(weights, sums.class_weights, found.code_sums)
-        return Fitted(model, history, found.n_rounds, found.ridge.alpha, facts)
+            weights = hinge_weights(solution.code_sums)
+            history = _hinge_history(weights, sums.class_weights, solution.code_sums)
+        return Fitted(model, history, solution.n_rounds, solution.ridge.alpha, facts)
 
 
 class _DiscriminantMethod:
@@ -209,7 +209,7 @@ class _DiscriminantMethod:
         self._settings, self._statistics = settings, statistics
 
     def start(self, coordinates: Coordinates) -> tuple[HashFunction, NDArray[np.int8]]:
-        """Hash function and weights (C, r)."""
+        """Hash function and weights (C, r) from the sums without the held-out rows."""
         settings, sums = self._settings, coordinates.sums
         seed = self._statistics.starting.seed
         Q, t, weights = discriminant_projection(coordinates, settings.n_bits, seed)
@@ -218,14 +218,14 @@ class _DiscriminantMethod:
         return hash_function, weights
 
     def _alpha(self, sums: Sums, facts: Facts | None) -> float:
-        """The penalty: as refinement found it, as given, or by rule."""
+        """The regularisation strength: chosen by refinement, set by the user, or by a rule."""
         if facts is not None:
             return float(facts["alpha"])
         alpha = self._settings.alpha
         return default_alpha(sums) if alpha is None else alpha
 
     def closed_form(self, sums: Sums, facts: Facts | None) -> PackedModel:
-        """The model of all rows before refinement."""
+        """The model fitted to all rows, before refinement."""
         settings, alpha = self._settings, self._alpha(sums, facts)
         coordinates = coordinates_of(scatter_of(sums, alpha), alpha, settings.n_bits)
         hash_function, weights = self.start(coordinates)
@@ -240,12 +240,12 @@ class _DiscriminantMethod:
         )
 
     def fitted(self, sums: Sums, model: PackedModel, facts: Facts | None) -> Fitted:
-        """What training ends with."""
+        """The result of training."""
         history = _hinge_history(model.unpacked_weights(), sums.class_weights)
         return Fitted(model, history, 1, self._alpha(sums, facts), facts)
 
 
-def _refined(
+def _refine(
     settings: Settings,
     statistics: Statistics,
     method: _DiscriminantMethod | _PaperMethod,
@@ -253,7 +253,7 @@ def _refined(
     n_rows: int | None,
     groups: NDArray[np.intp] | None,
 ) -> Refined | None:
-    """Refine the model where that is wanted and can be done."""
+    """Refine the model if requested and possible."""
     n_classes = int(np.count_nonzero(statistics.class_weights > 0))
     wanted = settings.refine
     if wanted == "auto":
@@ -274,13 +274,13 @@ def _refined(
     refined = refine(settings, statistics, rows, n_rows, method.start, method.steepness, groups)
     if refined is None and groups is not None:
         warn(
-            "groups: the model was not refined, because every group has more than half of some "
-            "class, and none can be held out"
+            "groups: the model was not refined, because every group contains more than half of "
+            "some class, so none can be held out"
         )
     elif refined is None and settings.refine != "auto":
         warn(
             f"refine=True: the model was not refined, because {statistics.n_rows} rows of "
-            f"{n_classes} classes are too few to hold some out"
+            f"{n_classes} classes are too few to hold any out"
         )
     if refined is not None and refined.taken:
         statistics.class_weights_when_refined = statistics.class_weights.copy()
@@ -288,12 +288,12 @@ def _refined(
 
 
 def update_model(settings: Settings, fitted: Fitted, statistics: Statistics) -> Fitted:
-    """A refined model after more rows, or with classes removed: see `updated_model`.
+    """Update a refined model after rows were added or classes removed: see `updated_model`.
 
     Parameters
     ----------
     settings : Settings
-    fitted : Fitted, a refined one
+    fitted : Fitted, with a refined model
     statistics : Statistics
 
     Returns
@@ -304,8 +304,8 @@ def update_model(settings: Settings, fitted: Fitted, statistics: Statistics) -> 
     model = updated_model(fitted.model, fitted.refinement, statistics)
     if model is None:
         warn(
-            "the refined hash function does not tell the new classes apart: the model is "
-            "learned from the sums instead; call fit with all rows to refine it again"
+            "the refined hash function does not separate the new classes: the model is fitted to "
+            "the sums instead; call fit with all rows to refine it again"
         )
         return fit_model(settings, statistics)
     return replace(fitted, model=model)
@@ -318,17 +318,17 @@ def _hinge_history(
 ) -> NDArray[np.void]:
     """History of the hinge loss after W-step and B-step.
 
-    Where `code_sums` are None, every row had the weights of its class as its code from the start.
+    If `code_sums` is None, the weights of a class were the starting code of all its rows.
     """
     n_classes, n_bits = weights.shape
     weight_sum, total = weights.sum(axis=0, dtype=np.int64), class_weights.sum()
     agreement = 0.0
-    for part in class_blocks(n_classes):  # or there would be a copy in int64
+    for part in class_blocks(n_classes):  # in blocks, to avoid a copy in int64
         agreement += float(class_weights[part] @ (weights[part] @ weight_sum))
     after_w = after_b = agreement - n_classes * n_bits * total
     if code_sums is not None:
         after_w = weight_sum @ code_sums.sum(axis=0) - n_classes * np.sum(weights * code_sums)
-    # Counted from the smallest value that the linear loss could take, so that a logarithm exists.
+    # Relative to the smallest value that the linear loss can take, so that the logarithm exists.
     lowest = -2.0 * n_bits * (n_classes - 1) * total
     history = np.empty(2, dtype=HISTORY_DTYPE)
     history["round"], history["step"], history["bit"] = 1, ["W", "B"], n_bits - 1

@@ -1,7 +1,7 @@
-"""The paper's way from starting codes to a hash function.
+"""The paper's method: from starting codes to a hash function.
 
-Class weights and codes are improved in turn (`alternation`), or have the closed forms of the hinge
-loss; P and t of the hash function h(x) = sign(P'x + t) are a ridge regression of the codes on the
+Class weights and codes are optimised alternately (`alternation`), or in closed form for the hinge
+loss. P and t of the hash function h(x) = sign(P'x + t) are a ridge regression of the codes on the
 features.
 """
 
@@ -35,7 +35,7 @@ __all__ = [
     "solve_ridge",
 ]
 
-# The program of one bit holds a number for each pair of classes, several times: 1 GB here.
+# The program of one bit needs several C x C matrices: 1 GB for this many classes.
 MAX_CLASSES_OF_PROGRAMS = 4096
 # The penalties that generalised cross-validation chooses from.
 _PENALTIES = np.logspace(-6, 2, 33)
@@ -44,15 +44,15 @@ _ROWS_PER_BLOCK = 4096
 
 @dataclass(frozen=True)
 class PaperSolution:
-    """What the paper's steps end with.
+    """The result of the paper's steps.
 
     Attributes
     ----------
-    weights : (C, r) int8 in {-1, +1}, no two of them equal
+    weights : (C, r) int8 in {-1, +1}, all distinct
     ridge : RidgeSolution
-    code_sums : (C, r), of the starting codes
+    code_sums : (C, r), weighted sums of the starting codes
     history : (m,) of `HISTORY_DTYPE`, or None for the closed forms of the hinge loss
-    n_rounds : int, of the alternation
+    n_rounds : int, number of rounds of the alternation
     """
 
     weights: NDArray[np.int8]
@@ -65,9 +65,9 @@ class PaperSolution:
     def temperature(self) -> float:
         """Temperature of the probabilities, from how well the regression explains the codes.
 
-        If bits were hashed wrongly independently of each other, each with probability e, the
-        posterior of class c would be the softmax of ``w_c.h(x) * log((1 - e) / e) / 2``. The share
-        of explained variance gives e, for a bit whose regression value is normal around it.
+        If bits were wrong independently of each other, each with probability e, the posterior of
+        class c would be the softmax of ``w_c.h(x) * log((1 - e) / e) / 2``. The explained variance
+        determines e if regression values are normally distributed around the bit.
         """
         explained = min(max(self.ridge.explained, 1e-6), 1.0 - 1e-6)
         error = 0.5 * math.erfc(math.sqrt(explained / (1.0 - explained) / 2.0))
@@ -75,13 +75,13 @@ class PaperSolution:
 
 
 def solve_paper(settings: Settings, statistics: Statistics, rows: Rows | None) -> PaperSolution:
-    """Weights and codes from starting codes, and a ridge regression of these codes.
+    """Learn weights and codes from starting codes, and fit a ridge regression of these codes.
 
     Parameters
     ----------
     settings : Settings
     statistics : Statistics
-    rows : passes over all rows, or None: a row then counts with the code that most of its class has
+    rows : callable that passes over all rows, or None to use the most common code of each class
     """
     sums = statistics.sums()
     code_sums = statistics.starting.code_sums(sums)
@@ -98,15 +98,15 @@ def solve_paper(settings: Settings, statistics: Statistics, rows: Rows | None) -
         )
         if not found.converged:
             warn(
-                f"the alternation still changed bits in round {found.n_rounds}, the last one "
-                "allowed; increase max_iter",
+                f"the alternation did not converge within max_iter={found.n_rounds} rounds; "
+                "increase max_iter",
                 ConvergenceWarning,
             )
         weights, history, n_rounds = found.weights, found.history, found.n_rounds
         class_codes = unpack(found.groups.most_frequent_codes(), settings.n_bits)
         groups = found.groups if statistics.keep_codes else None
     distinct = make_distinct(weights, code_sums, sums.classes)
-    # The rows of a class whose weights had to change take these as their code.
+    # If the weights of a class had to change, they become the code of its rows.
     moved = np.any(distinct != weights, axis=1)
     class_codes = np.where(moved[:, None], distinct, class_codes)
     if groups is not None:
@@ -121,15 +121,15 @@ def solve_paper(settings: Settings, statistics: Statistics, rows: Rows | None) -
 def _starting_groups(
     statistics: Statistics, sums: Sums, code_sums: NDArray[np.float64], settings: Settings
 ) -> Groups:
-    """All rows with their starting codes, grouped: one group per class, or from kept codes.
+    """Rows grouped by starting code: one group per class, or from the kept codes.
 
-    Labels count the classes that have rows, from 0 on.
+    Labels are indices into the classes that have rows.
     """
     n_classes = len(sums.classes)
     if n_classes > MAX_CLASSES_OF_PROGRAMS:
         raise ValueError(
-            f"loss={settings.loss!r} compares all pairs of classes and takes at most "
-            f"{MAX_CLASSES_OF_PROGRAMS:,} of them, found {n_classes:,}; use loss='hinge'"
+            f"loss={settings.loss!r} compares all pairs of classes and supports at most "
+            f"{MAX_CLASSES_OF_PROGRAMS:,} classes, found {n_classes:,}; use loss='hinge'"
         )
     if not statistics.keep_codes:
         every = np.arange(n_classes)
@@ -147,14 +147,14 @@ def codes_times_features(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """X'B and the sum of the codes, over all rows.
 
-    Every row has the code of its class, unless all rows are available and have codes of their own.
+    Every row has the code of its class, unless the rows are available and have individual codes.
 
     Parameters
     ----------
     statistics : Statistics
-    class_codes : (C, r), of the classes that have rows
+    class_codes : (C, r), codes of the classes that have rows
     groups : Groups, the rows with their codes, or None
-    rows : passes over all rows, or None
+    rows : callable that passes over all rows, or None
 
     Returns
     -------
@@ -173,8 +173,8 @@ def codes_times_features(
         chosen = np.flatnonzero(differs[group_of_row])
         for start in range(0, len(chosen), _ROWS_PER_BLOCK):
             part = chosen[start : start + _ROWS_PER_BLOCK]
-            own = group_of_row[part]
-            change = unpack(groups.codes[own], n_bits) - class_codes[groups.labels[own]]
+            group = group_of_row[part]
+            change = unpack(groups.codes[group], n_bits) - class_codes[groups.labels[group]]
             weighted = change * sample_weight[first_row + part, None]
             cross += sums.standardised_rows(X, part).astype(np.float64).T @ weighted
             code_sum += weighted.sum(axis=0)
@@ -199,10 +199,10 @@ class RidgeSolution:
     intercept : (r,)
     centre, scale : (d,) float32, mean and standard deviation of each feature
     explained : float
-        Share of the variance of the codes that the regression explains, in [0, 1].
+        Share of the codes' variance explained by the regression, in [0, 1].
     alpha : float
         The penalty.
-    anchors : RbfAnchors, where the features are similarities to these
+    anchors : RbfAnchors, if the features are similarities to anchors
     """
 
     projection: NDArray[np.float32]
@@ -231,12 +231,12 @@ def solve_ridge(
     code_sum: NDArray[np.float64],
     alpha: float | None,
 ) -> RidgeSolution:
-    """Regress codes on features, with an intercept that is not penalised.
+    """Ridge regression of codes on features, with an unpenalised intercept.
 
-    The penalty is `alpha` times the variance of each feature, which is an ordinary ridge on
-    standardised features: scaling a feature changes nothing. In the features as they are summed,
-    ``z = (x - shift) / scale``, the paper's ``P = (X'X + alpha I)^-1 X'B`` is solved for their
-    correlation matrix instead of X'X.
+    The penalty is `alpha` times the variance of each feature, i.e. an ordinary ridge regression on
+    standardised features: scaling a feature has no effect. The paper's
+    ``P = (X'X + alpha I)^-1 X'B`` is solved with the correlation matrix of the summed features,
+    ``z = (x - shift) / scale``, in place of X'X.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ def solve_ridge(
     solution = solution / features.norms[:, None]
     projection = (solution / scale[:, None]).astype(np.float32, order="C")
 
-    # From the rounded projection, so that rounding does not move the codes of the mean.
+    # From the rounded projection, so that rounding does not shift the scores of the mean.
     rounded = projection.astype(np.float64)
     centre = features.mean * scale + sums.shift
     intercept = code_mean - rounded.T @ centre
@@ -283,7 +283,7 @@ def solve_ridge(
 
 
 def solve_class_ridge(sums: Sums, weights: NDArray[np.int8], alpha: float | None) -> RidgeSolution:
-    """Ridge regression where the code of each row is the weights (C, r) of its class."""
+    """Ridge regression in which each row's code is the weight vector of its class."""
     return solve_ridge(sums, *_class_codes_times_features(sums, weights), alpha)
 
 
@@ -295,24 +295,24 @@ def _cross_validated(
 ) -> tuple[float, NDArray[np.float64]]:
     """The penalty with the smallest generalised cross-validation error, and its solution.
 
-    With the eigenvalues l of the correlations and the codes' coordinates c in their directions, a
-    penalty a leaves ``a^2 sum c^2 / l (l + a)^2`` of the codes unexplained, and ``sum a / (l + a)``
-    degrees of freedom, over what no penalty at all would leave of both: nothing, where features
-    are as many as rows.
+    Let l be the eigenvalues of the correlation matrix and c the codes' coordinates along the
+    eigenvectors. Compared to no penalty, a penalty a adds ``a^2 sum c^2 / l (l + a)^2`` to the
+    unexplained variance and ``sum a / (l + a)`` to the residual degrees of freedom. Without a
+    penalty both are 0 if there are as many features as rows.
     """
     values, vectors = scipy.linalg.eigh(matrix, check_finite=False)
     values = np.maximum(values, 0.0)
     coordinates = vectors.T @ cross
     usable = values > len(values) * np.finfo(np.float64).eps * values[-1]
-    lengths, strengths = values[usable], np.sum(coordinates[usable] ** 2, axis=1)
-    freedom_left = max(count - 1.0 - len(lengths), 0.0)
-    unexplained = max(code_variance - float(np.sum(strengths / lengths)), 0.0)
-    if freedom_left == 0.0:  # the difference is rounding
+    eigenvalues, squares = values[usable], np.sum(coordinates[usable] ** 2, axis=1)
+    freedom_left = max(count - 1.0 - len(eigenvalues), 0.0)
+    unexplained = max(code_variance - float(np.sum(squares / eigenvalues)), 0.0)
+    if freedom_left == 0.0:  # the difference is rounding error
         unexplained = 0.0
     errors = []
     for alpha in _PENALTIES:
-        shrunk = lengths + alpha
-        left = unexplained + np.sum(strengths / lengths * (alpha / shrunk) ** 2)
+        shrunk = eigenvalues + alpha
+        left = unexplained + np.sum(squares / eigenvalues * (alpha / shrunk) ** 2)
         freedom = freedom_left + np.sum(alpha / shrunk)
         errors.append(left / freedom**2 if freedom > 0 else np.inf)
     best = float(_PENALTIES[int(np.argmin(errors))])
@@ -322,7 +322,7 @@ def _cross_validated(
 def _solve_positive(
     matrix: NDArray[np.float64], right: NDArray[np.float64], alpha: float
 ) -> NDArray[np.float64]:
-    """Solve for a positive matrix; where rounding has made it indefinite, in its positive part."""
+    """Solve a positive definite system; if rounding made it indefinite, on its positive part."""
     try:
         factor = scipy.linalg.cho_factor(matrix, lower=True, check_finite=False)
         solution: NDArray[np.float64] = scipy.linalg.cho_solve(factor, right, check_finite=False)

@@ -1,4 +1,4 @@
-"""How to learn: the checked parameters of the estimator, as training takes them."""
+"""Training settings: the validated parameters of the estimator."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from bitclass.training.bqp import Solver
 
 __all__ = ["RESCORE_LENGTHS", "Epoch", "Settings"]
 
-#: Lengths of the short list that ``rescore="auto"`` chooses from; the first where nothing is known.
+#: Short-list lengths that ``rescore="auto"`` chooses from; the first is the default.
 RESCORE_LENGTHS = (16, 0, 64)
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """Progress of refinement, as a `callback` gets it after each epoch.
+    """Progress of refinement, passed to `callback` after each epoch.
 
     Attributes
     ----------
     epoch : int, counted from 1
-    n_epochs : int, how many there are unless refinement stops early
-    accuracy : float, share of the held-out rows that are predicted right; NaN where wide rows are
-        learned, which are judged at the end only
+    n_epochs : int, total number unless refinement stops early
+    accuracy : float, accuracy on the held-out rows; NaN for wide rows, which are evaluated only at
+        the end
     objective : float, mean cross-entropy of the training rows during this epoch
     """
 
@@ -40,27 +40,27 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Settings:
-    """How to learn: the checked parameters of the estimator.
+    """Training settings: the validated parameters of the estimator.
 
     Attributes
     ----------
     n_bits : int
-    table : LossTable, of the loss; None for the closed forms of the hinge loss
-    solver : solves the binary quadratic program of one bit
-    max_rounds : int, limit on the rounds of the alternation
-    alpha : float, penalty that the hash function is learned with, or None to choose it
+    table : LossTable, or None for the closed forms of the hinge loss
+    solver : solver of the binary quadratic program of one bit
+    max_rounds : int, maximum number of rounds of the alternation
+    alpha : float, regularisation strength of the hash function, or None to choose it
     refine : bool or "auto"
     kernel : bool, whether rows are hashed by their similarities to anchors
     n_anchors : int or "auto"
-    gamma : float or str, width of the kernel
-    class_weighted : bool, whether classes have weights of their own
+    gamma : float or str, coefficient of the kernel
+    class_weighted : bool, whether `class_weight` is set
     rescore : int, length of the short list, or None to choose it
-    precision : what codes are computed in at prediction
-    random_state : seed or source of randomness
-    max_bytes : int, memory that a sample of rows for refinement may take a quarter of
+    precision : arithmetic in which codes are computed at prediction
+    random_state : seed or random number generator
+    max_bytes : int, memory budget; a sample of rows for refinement may take a quarter of it
     print_line : called with each line of progress, for `verbose`
     deadline : float, value of `time.monotonic` at which refinement stops, or None
-    callback : called with the progress of refinement after each epoch; stops it by returning True
+    callback : called with an `Epoch` after each epoch of refinement; returns True to stop it
     """
 
     n_bits: int
@@ -88,7 +88,7 @@ class Settings:
 
     @property
     def default_rescore(self) -> int:
-        """Length of the short list where no held-out rows tell it."""
+        """Length of the short list if it is not chosen on held-out rows."""
         return RESCORE_LENGTHS[0] if self.rescore is None else self.rescore
 
     @property

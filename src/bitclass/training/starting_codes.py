@@ -1,8 +1,8 @@
-"""Starting codes: what the alternation begins with, and all that the hinge loss ever sees of X.
+"""Starting codes of the alternation.
 
-Codes of rows are a pure function of a row (its features or its number), so that rows may come in
-any batches, on any machine, and still get the same codes. Codes of classes are a function of the
-sums over all rows, and every sample starts with the code of its class.
+Codes per row are a pure function of a row (its features or its number), so that a row gets the same
+code in any batch, on any machine. Codes per class are a function of the sums over all rows; every
+sample then starts with the code of its class.
 """
 
 from __future__ import annotations
@@ -42,32 +42,32 @@ __all__ = [
     "start_row_codes",
 ]
 
-#: Names of the starting codes that need nothing but the rows.
+#: Names of the starting codes that can be computed from the data.
 STARTING_CODES = ("discriminant", "means", "projection", "random", "cca_itq")
 
-# Of CCA-ITQ: rows that directions are found on, rounds of ITQ, and the share of the trace that is
-# added to the diagonal of the covariance, as published.
+# CCA-ITQ: number of rows used, rounds of ITQ, and the share of the trace that is added to the
+# diagonal of the covariance, as published.
 _CCA_ROWS, _CCA_ITQ_ROUNDS, _CCA_REGULARISATION = 20_000, 50, 1e-4
-# Added to the variance of each standardised feature before features are made uncorrelated.
+# Added to the variance of each standardised feature before decorrelating the features.
 _MEANS_REGULARISATION = 0.03
 
 
 class StartingCodes:
-    """Gives the codes that training starts from: each row its own, or that of its class."""
+    """The codes that training starts from: one per row, or one per class."""
 
     n_bits: int
     kind: str
-    seed: int = 0  # of what is drawn at random, 0 where nothing is
-    per_row: bool = True  # whether rows have codes of their own, or that of their class
+    seed: int = 0  # 0 if the codes are not random
+    per_row: bool = True  # whether each row has its own code, rather than that of its class
 
     def fingerprint(self) -> str:
         """Equal for two objects that give the same codes."""
         raise NotImplementedError
 
     def row_codes(self, X: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[np.uint8]:
-        """Packed codes (n, ceil(r / 8)) of rows X (n, d) whose numbers are `rows` (n,).
+        """Packed codes (n, ceil(r / 8)) of rows X (n, d) with the row numbers `rows` (n,).
 
-        Asked for only where `per_row`.
+        Only called if `per_row`.
         """
         raise NotImplementedError
 
@@ -78,7 +78,7 @@ class StartingCodes:
 
 @dataclass(frozen=True)
 class _ClassCodes(StartingCodes):
-    """Codes of classes: every sample starts with the code of its class."""
+    """Codes per class: every sample starts with the code of its class."""
 
     n_bits: int
     seed: int
@@ -98,11 +98,10 @@ class _ClassCodes(StartingCodes):
 
 
 class MeanCodes(_ClassCodes):
-    """Signs of random projections of the class means, in coordinates without correlation.
+    """Signs of random projections of the class means, in decorrelated coordinates.
 
-    In coordinates in which the features are uncorrelated, classes that are hard to tell apart have
-    means, and thus codes, near each other, and bits are easy to predict from the features; all
-    that is needed are sums over all rows.
+    In these coordinates, classes that are hard to separate have similar means and thus similar
+    codes, and bits are easy to predict from the features.
     """
 
     kind = "means"
@@ -116,7 +115,7 @@ class MeanCodes(_ClassCodes):
             factor = scipy.linalg.cholesky(correlations, lower=True, check_finite=False)
         except np.linalg.LinAlgError:
             raise ValueError(
-                "the sums are such as no rows can have: the features' covariances are not positive"
+                "the sums are not those of any rows: the features' covariance is not positive"
             ) from None
         random = np.random.default_rng(self.seed)
         drawn = random.standard_normal((len(sums.gram), self.n_bits))
@@ -129,7 +128,7 @@ class MeanCodes(_ClassCodes):
 class DiscriminantCodes(_ClassCodes):
     """Signs of the class means in rotated discriminant directions.
 
-    With the hinge loss the hash function follows from the same closed form: see
+    With the hinge loss, the hash function has a closed form as well: see
     `bitclass.training.discriminant`.
     """
 
@@ -142,9 +141,9 @@ class DiscriminantCodes(_ClassCodes):
 
 
 class RandomCodes(_ClassCodes):
-    """A random code for each class, drawn from the seed and the label alone.
+    """A random code for each class that depends only on the seed and the label.
 
-    The draw does not depend on which other classes there are or in what order they come.
+    It does not depend on which other classes exist or in what order they were added.
     """
 
     kind = "random"
@@ -160,7 +159,7 @@ class RandomCodes(_ClassCodes):
         return unpack(codes, self.n_bits)
 
 
-#: Kinds of codes of classes, by name.
+#: Codes per class, by name.
 CLASS_CODES: dict[str, type[_ClassCodes]] = {
     codes.kind: codes for codes in (DiscriminantCodes, MeanCodes, RandomCodes)
 }
@@ -169,15 +168,15 @@ CLASS_CODES: dict[str, type[_ClassCodes]] = {
 class ProjectionCodes(StartingCodes):
     """Signs of a linear map of the features, ``sign(P'x + t)``, computed in int8.
 
-    Integers give a row the same code in any batch, and several times faster.
+    With integers a row gets the same code in any batch, and several times faster.
 
     Parameters
     ----------
     mapping : (d, r)
         The linear map of the standardised features.
-    centre, scale : (d,), what standardises the features
+    centre, scale : (d,), mean and standard deviation of the features
     kind : str
-        What the map was found by.
+        Name of the starting codes.
     """
 
     def __init__(
@@ -213,7 +212,7 @@ class ProjectionCodes(StartingCodes):
 
 
 class GivenCodes(StartingCodes):
-    """Codes that the user gives, one per row."""
+    """Codes given by the user, one per row."""
 
     kind = "given"
 
@@ -231,7 +230,7 @@ class GivenCodes(StartingCodes):
 
 
 def _name(label: Any) -> Any:
-    """One name for labels that compare equal, whatever their type: 3, 3.0 and np.int8(3)."""
+    """The same name for labels that compare equal, whatever their type: 3, 3.0 and np.int8(3)."""
     if isinstance(label, float | bool) and label == int(label):
         return int(label)
     return label
@@ -247,7 +246,7 @@ def start_row_codes(
     scale: NDArray[np.float64],
     random: np.random.RandomState,
 ) -> StartingCodes:
-    """Set up codes of rows on the first of them.
+    """Create starting codes per row from the first rows.
 
     Parameters
     ----------
@@ -256,8 +255,8 @@ def start_row_codes(
     X : (n, d)
     labels : (n,)
     weights : (n,) sample weights
-    centre, scale : (d,), what standardises the features
-    random : source of randomness
+    centre, scale : (d,), mean and standard deviation of the features
+    random : RandomState
     """
     if not isinstance(kind, str):
         return GivenCodes(kind)
@@ -287,7 +286,7 @@ def _cca_itq_mapping(
     labels : (n,) class indices
     sample_weight : (n,)
     n_bits : int
-    random : source of randomness
+    random : RandomState
     """
     # Directions of regularised canonical correlation between features and class membership.
     total = sample_weight.sum()
@@ -304,7 +303,7 @@ def _cca_itq_mapping(
     left, correlations, _ = scipy.linalg.svd(whitened, full_matrices=False)
     k = int(np.count_nonzero(correlations[:n_bits] > 1e-6 * correlations[0]))
     directions = scipy.linalg.solve_triangular(factor, left[:, :k], lower=True, trans="T")
-    # As published, each direction counts by its correlation.
+    # As published, each direction is scaled by its correlation.
     directions = directions * correlations[:k]
     start, _ = np.linalg.qr(random.standard_normal((n_bits, n_bits)))
     rows = Z @ directions.astype(Z.dtype)

@@ -1,10 +1,10 @@
-"""Everything that training needs of the rows, as sums: one pass, any batches, mergeable.
+"""Sums over rows from which models are fitted: one pass, any batches, mergeable.
 
 The ridge regression needs ``G = X'X``, the column sums and ``X'B``. With the hinge loss B = W[y],
 so ``X'B = S'W`` with S the per-class feature sums, and W needs only the per-class sums of the
-starting codes. These sums are all of hinge training, and of all training where every sample starts
-with the code of its class. Where rows start with codes of their own, the other losses also keep
-these codes, packed, ceil(r / 8) bytes per sample.
+starting codes. These sums suffice for the hinge loss, and for any loss if every sample starts with
+the code of its class. With starting codes per row, the other losses also keep these codes, packed
+into ceil(r / 8) bytes per sample.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ __all__ = [
 
 # Sample weights outside this range are multiplied in float64.
 MIN_FLOAT32_WEIGHT, MAX_FLOAT32_WEIGHT = 1e-12, 1e12
-# A number farther than this from the mean, in standard deviations, is a fault and not a feature.
+# A value farther than this from the mean, in standard deviations, is considered a data error.
 MAX_DEVIATIONS = 1e9
 # The projection is float32 and divides by the scale, so both must stay well within its range.
 MIN_SCALE, MAX_SCALE = 1e-30, 1e30
 # Deviations smaller than this, relative to the mean, are lost in float32 and in float64.
 _FLOAT32_DIGITS, _FLOAT64_DIGITS = 1e-7, 1e-13
-# Less of a feature's scatter than this, relative to its mean square, is the rounding of sums; and
-# what subtracting sums of float32 from each other leaves.
+# A feature's scatter below this, relative to its mean square, is rounding error: of sums, and of
+# differences of float32 sums.
 _ROUNDING_OF_SUMS, _ROUNDING_OF_DIFFERENCES = 1e-12, 1e-5
 _STANDARDISATION_ROWS = 10_000
-# A single row has all of the variance of a feature: it may hide all others.
-_ALL_OF_VARIANCE = 0.9
+# If a single row accounts for this share of a feature's deviation, it may be an outlier.
+_OUTLIER_SHARE = 0.9
 
 
 class KeptRows(NamedTuple):
-    """What is kept of rows that start with codes of their own.
+    """What is kept of the rows if each has its own starting code.
 
     Attributes
     ----------
@@ -89,8 +89,8 @@ class Correlation(NamedTuple):
 
     Attributes
     ----------
-    matrix : (d, d) correlations; constant features have none, not even with themselves
-    mean : (d,) of the features as they were summed
+    matrix : (d, d) correlations; 0 for constant features, including the diagonal
+    mean : (d,) mean of the summed features z
     norms : (d,) ``sqrt(sum weight (z - mean)^2)``, 1 for constant features
     """
 
@@ -101,9 +101,9 @@ class Correlation(NamedTuple):
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over rows of C classes, each of which has rows.
+    """Sums over the rows of C classes, each of which has rows.
 
-    Those over features lie where the rows lay, all others are NumPy arrays.
+    `gram` and `feature_sums` are on the device of the rows, all others are NumPy arrays.
 
     Attributes
     ----------
@@ -111,12 +111,12 @@ class Sums:
     gram : (d, d) ``sum weight z z'`` with ``z = (x - shift) / scale``
     feature_sums : (C, d) ``sum weight z`` over the rows of each class
     class_weights : (C,) ``sum weight`` over the rows of each class
-    code_sums : (C, r) ``sum weight b`` over the starting codes of the rows of each class, or
-        (C, 0) where rows have no starting codes of their own
+    code_sums : (C, r) ``sum weight b`` over the starting codes of each class's rows, or (C, 0) if
+        starting codes are per class
     n_rows : int
     shift, scale : (d,)
-    anchors : RbfAnchors, where z are similarities to these
-    effective_rows : float, how many rows of equal weight would say as much; None for `n_rows`
+    anchors : RbfAnchors, if x are similarities to anchors
+    effective_rows : float, effective number of rows, given their weights; None for `n_rows`
     """
 
     classes: NDArray[Any]
@@ -137,20 +137,20 @@ class Sums:
 
     @property
     def constant(self) -> NDArray[np.bool_]:
-        """Which features (d,) do not vary, as far as their values and these sums can tell."""
+        """Mask (d,) of the features that are constant up to rounding."""
         total = max(self.total_weight, np.finfo(np.float64).tiny)
         mean, mean_square = self.column_sums / total, self.diagonal / total
-        # Rounding of the values, and of the sums; a feature that did not vary when it was
-        # standardised keeps its own unit, and very small deviations from it are rounding too.
+        # Rounding error of the values, and of the sums. A feature that was constant when it was
+        # standardised has scale 1, so very small deviations are rounding error, too.
         of_values = _FLOAT32_DIGITS * (self.shift / self.scale + mean)
         rounding = np.maximum(of_values**2, _ROUNDING_OF_SUMS * np.maximum(mean_square, 1.0))
         return np.asarray(mean_square - mean**2 <= rounding)
 
     @property
     def count(self) -> float:
-        """How many rows the sums stand for: as many as weights say, or as weights of one size say.
+        """Number of rows that the sums represent: the total weight, or the effective number.
 
-        Weights that are all below 1 do not make rows fewer, but a few that are far below others do.
+        Multiplying all weights by a factor below 1 does not lower it; uneven weights do.
         """
         rows = self.n_rows if self.effective_rows is None else self.effective_rows
         return max(self.total_weight, min(rows, float(self.n_rows)))
@@ -166,18 +166,18 @@ class Sums:
         return np.asarray(to_host(namespace(self.gram).linalg.diagonal(self.gram)))
 
     def features(self, block: NDArray[Any]) -> NDArray[Any]:
-        """The features that are summed, of a block of dense rows."""
+        """A block of dense rows, or its similarities to the anchors if there are any."""
         return block if self.anchors is None else self.anchors.similarities(block)
 
     def standardised(self, block: NDArray[Any]) -> NDArray[Any]:
-        """``(x - shift) / scale`` of a block of rows (n, d), in its own dtype; always a copy."""
+        """``(x - shift) / scale`` of a block of rows (n, d), in the same dtype; always a copy."""
         xp = namespace(block)
         Z: NDArray[Any] = block - xp.astype(like(self.shift, block), block.dtype)
         Z *= xp.astype(like(1.0 / self.scale, block), block.dtype)
         return Z
 
     def standardised_rows(self, X: Features, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
-        """Features of chosen rows of X as they are summed, shape (m, d)."""
+        """Standardised features (m, d) of selected rows of X, as they enter the sums."""
         return self.standardised(self.features(dense_rows(X, rows)))
 
     def correlation(self) -> Correlation:
@@ -185,7 +185,7 @@ class Sums:
         constant, column_sums = self.constant, self.column_sums
         mean = column_sums / self.total_weight
         scatter = np.diag(self.gram) - column_sums * mean
-        # A constant feature is correlated with nothing; dividing by 1 leaves its weight at 0.
+        # A constant feature is uncorrelated with all others; dividing by 1 leaves its weight at 0.
         norms = np.sqrt(np.where(constant, 1.0, scatter))
         usable = np.where(constant, 0.0, 1.0 / norms)
         matrix = self.gram - np.outer(column_sums, mean)
@@ -195,7 +195,7 @@ class Sums:
         return Correlation(matrix, mean, norms)
 
     def check(self, X: Features, sample_weight: NDArray[np.float64] | None) -> None:
-        """Refuse rows with a value too large to be summed, naming row and feature."""
+        """Raise an error that names row and feature if a value is too large to be summed."""
         finite = all(map(_is_finite, (self.gram, self.feature_sums, self.class_weights)))
         heaviest = 1.0 if sample_weight is None else float(sample_weight.max(initial=1.0))
         if finite and self.diagonal.max(initial=0.0) <= MAX_DEVIATIONS**2 * heaviest:
@@ -210,16 +210,16 @@ class Sums:
             return
         value = dense_rows(X, slice(row, row + 1))[0, column]
         expected = (
-            f", where earlier rows have mean {self.shift[column]:g} and standard deviation "
+            f", while earlier rows have mean {self.shift[column]:g} and standard deviation "
             f"{self.scale[column]:g}"
         )
         raise ValueError(
-            f"X must hold numbers whose squares can be summed: row {row} has {value:g} in feature "
-            f"{column}{expected if self.anchors is None else ''}; the batch was not added"
+            f"X must contain numbers whose squares can be summed: row {row} has {value:g} in "
+            f"feature {column}{expected if self.anchors is None else ''}; the batch was not added"
         )
 
     def restandardised(self, shift: NDArray[np.float64], scale: NDArray[np.float64]) -> Sums:
-        """Sums over the same rows with another `shift` and `scale`."""
+        """Sums over the same rows with a different `shift` and `scale`."""
         # z becomes z * stretch + move.
         stretch, move = self.scale / scale, (self.shift - shift) / scale
         if (stretch == 1.0).all() and not move.any():
@@ -232,7 +232,7 @@ class Sums:
         return replace(self, gram=gram, feature_sums=feature_sums, shift=shift, scale=scale)
 
     def without(self, other: Sums) -> Sums:
-        """Sums over the rows that are not in `other`; every class must keep weight."""
+        """Sums over the rows that are not in `other`; every class must keep some weight."""
         place = np.searchsorted(self.classes, other.classes)
         xp, code_sums = namespace(self.gram), self.code_sums.copy()
         feature_sums = xp.asarray(self.feature_sums, copy=True)
@@ -241,7 +241,7 @@ class Sums:
         code_sums[place] -= other.code_sums
         class_weights[place] -= other.class_weights
         gram = self.gram - other.gram
-        # A feature that varies only in the rows taken away leaves rounding, not scatter.
+        # If a feature varies only in the removed rows, the remaining scatter is rounding error.
         totals = to_host(xp.sum(feature_sums, axis=0))
         scatter = self.diagonal - other.diagonal - totals**2 / class_weights.sum()
         gone = scatter <= _ROUNDING_OF_DIFFERENCES * self.diagonal
@@ -263,7 +263,7 @@ class Sums:
 def standardisation(
     X: Features, sample_weight: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Centre and scale of the features, from all rows or 10,000 of them; float32 holds both.
+    """Centre and scale of the features, from at most 10,000 rows; both are exact in float32.
 
     Parameters
     ----------
@@ -291,69 +291,69 @@ def standardisation(
         variance += to_host(like(sample_weight[rows], block) @ deviation**2)
     variance /= total
     digits = _FLOAT32_DIGITS if compute_dtype(X) == np.float32 else _FLOAT64_DIGITS
-    # Below this a column is constant, and what is left is the rounding of its values.
+    # Below this the column is constant, up to the rounding of its values.
     constant = largest <= digits * np.abs(centre)
     if compute_dtype(X) == np.float32:
-        # Activations that are zero but for underflow.
+        # Activations that would be zero if they had not underflowed to subnormal numbers.
         constant |= largest < np.finfo(np.float32).tiny
     scale = np.where(constant, 1.0, np.sqrt(variance))
     unfit = (scale < MIN_SCALE) | (scale > MAX_SCALE) | (np.abs(centre) > MAX_SCALE)
     unfit |= ~constant & (scale < _FLOAT32_DIGITS * np.abs(centre))
-    for j in np.flatnonzero(largest > _ALL_OF_VARIANCE * math.sqrt(len(sample_weight)) * scale):
+    for j in np.flatnonzero(largest > _OUTLIER_SHARE * math.sqrt(len(sample_weight)) * scale):
         column = to_host(dense_rows(sample[:, j : j + 1], slice(None)))[:, 0].astype(np.float64)
         typical = float(np.quantile(np.abs(column - np.median(column)), 0.75))
-        # Beside other features too: rare events and similarities may have one large value.
+        # Compared with other features too: rare events and similarities may have one large value.
         if 0.0 < max(typical, float(np.median(scale))) < largest[j] / MAX_DEVIATIONS:
             raise ValueError(
-                f"X must hold numbers that can be summed: feature {j} has one that is "
-                f"{largest[j]:g} from the mean, where most are within {typical:g}"
+                f"X must contain numbers that can be summed: feature {j} has a value "
+                f"{largest[j]:g} from the mean, while most are within {typical:g}"
             )
     if unfit.any():
         j = np.argmax(unfit)
         raise ValueError(
-            f"X must have features of a standard deviation from {MIN_SCALE:g} to {MAX_SCALE:g}, "
-            f"and of a mean within {MAX_SCALE:g} and {1 / _FLOAT32_DIGITS:g} standard deviations; "
-            f"found mean {centre[j]:g} and standard deviation "
-            f"{largest[j] if scale[j] == 0 else scale[j]:g} in feature {j}: rescale it, with "
-            "StandardScaler for instance"
+            f"X must have features with a standard deviation from {MIN_SCALE:g} to {MAX_SCALE:g} "
+            f"and a mean within {MAX_SCALE:g} and {1 / _FLOAT32_DIGITS:g} standard deviations of "
+            f"0; found mean {centre[j]:g} and standard deviation "
+            f"{largest[j] if scale[j] == 0 else scale[j]:g} in feature {j}: rescale it, for "
+            "instance with StandardScaler"
         )
     return centre.astype(np.float32).astype(np.float64), scale.astype(np.float32).astype(np.float64)
 
 
 class Statistics:
-    """Sums over rows; adding rows and merging two objects give what all rows at once would.
+    """Sums over rows; adding batches and merging give the same sums as all rows at once.
 
     Parameters
     ----------
     starting : StartingCodes
     shift, scale : (d,)
         Features are summed as ``z = (x - shift) / scale``, so that no digits are lost to a large
-        mean or an unusual unit. Any values near mean and standard deviation will do.
+        mean or an unusual unit. Approximate means and standard deviations suffice.
     keep_codes : bool
-        Whether to keep the packed starting codes of all rows, where they have codes of their own.
+        Whether to keep the packed starting codes of all rows, if they are per row.
     anchors : RbfAnchors, optional
-        The features that are summed are then the similarities of rows to these.
+        The summed features are then the similarities of the rows to these anchors.
 
     Attributes
     ----------
     classes : (C,) labels, sorted
     gram : (d, d) float64, ``sum weight z z'``
     feature_sums : (C, d) float64, ``sum weight z`` over the rows of each class
-    code_sums : (C, r) float64, ``sum weight b`` over the rows of each class; (C, 0) where rows have
-        no starting codes of their own
+    code_sums : (C, r) float64, ``sum weight b`` over the rows of each class; (C, 0) if starting
+        codes are per class
     class_weights : (C,) float64, ``sum weight`` over the rows of each class
     class_weights_when_refined : (C,) float64
-        The class weights that the refined model was learned from, 0 for classes that came later;
-        all 0 where no refined model belongs to these sums.
+        The class weights when the model was refined, 0 for classes added later; all 0 if there is
+        no refined model for these sums.
     n_rows : int
     n_changes : int
-        How often rows or classes were added or removed.
+        Number of times that rows or classes were added or removed.
     weight_squares : float
-        Sum of the squares of the rows' weights, 0 where it is not known: no file holds it.
+        Sum of the squared sample weights; 0 if unknown, because files do not store it.
 
     Notes
     -----
-    `gram` and `feature_sums` lie where the rows of the last batch lay: see `to_host`.
+    `gram` and `feature_sums` are on the device of the last batch: see `to_host`.
     """
 
     def __init__(
@@ -373,7 +373,7 @@ class Statistics:
         self.keep_codes = keep_codes and starting.per_row
         self.classes: NDArray[Any] = np.empty(0)
         self.gram = np.zeros((n_features, n_features))
-        # Feature sums, one row per class in the order in which classes arrived, and room for more.
+        # Feature sums, one row per class in order of first appearance, with spare rows at the end.
         self._buffer = np.zeros((0, n_features))
         self._rows_of_classes: NDArray[np.intp] = np.arange(0)
         self.code_sums = np.zeros((0, starting.n_bits if starting.per_row else 0))
@@ -398,7 +398,7 @@ class Statistics:
 
     def __getstate__(self) -> dict[str, Any]:
         self.to_host()
-        self.feature_sums = self.feature_sums  # in the order of the classes, without more room
+        self.feature_sums = self.feature_sums  # in the order of the classes, without spare rows
         return self.__dict__
 
     # ---------------------------------------------------------------------------------------------
@@ -412,30 +412,30 @@ class Statistics:
         sample_weight: NDArray[np.float64] | None = None,
         classes: NDArray[Any] | None = None,
     ) -> None:
-        """Add a batch of rows: all of it, or, if anything is raised, none of it.
+        """Add a batch of rows; if an exception is raised, none is added.
 
         Parameters
         ----------
         X : (n, d)
-        labels : (n,) labels, of classes new or known
+        labels : (n,) labels of known or new classes
         sample_weight : (n,), or None for ones
-        classes : (k,) labels of further classes to make room for
+        classes : (k,) labels of further classes to add without rows
 
         Raises
         ------
         ValueError
-            If the sums of the batch are not finite; the message names a row and a feature.
+            If the sums over the batch are not finite; the message names a row and a feature.
         """
         rows = np.arange(self.n_rows, self.n_rows + X.shape[0])
-        self.move_beside(X)
+        self.move_to_device_of(X)
         sums, codes = self.summed(X, labels, sample_weight, rows)
         sums.check(X, sample_weight)
-        announced = sums.classes if classes is None else joined_labels(sums.classes, classes)
+        all_classes = sums.classes if classes is None else joined_labels(sums.classes, classes)
         weights = np.ones(len(rows)) if sample_weight is None else sample_weight
         kept = []
         if codes is not None:
-            kept.append(KeptRows(np.searchsorted(announced, labels), codes, weights))
-        self._absorb(sums, announced, kept, float(weights @ weights))
+            kept.append(KeptRows(np.searchsorted(all_classes, labels), codes, weights))
+        self._add_sums(sums, all_classes, kept, float(weights @ weights))
 
     def summed(
         self,
@@ -444,19 +444,19 @@ class Statistics:
         sample_weight: NDArray[np.float64] | None,
         rows: NDArray[np.intp],
     ) -> tuple[Sums, NDArray[np.uint8] | None]:
-        """Sums of some rows, which are not added.
+        """Sums over a batch of rows, without adding them.
 
         Parameters
         ----------
         X : (n, d)
         labels : (n,)
         sample_weight : (n,), or None for ones
-        rows : (n,) numbers of the rows, by which given starting codes are found
+        rows : (n,) row numbers, to look up starting codes given by the user
 
         Returns
         -------
-        sums : Sums, of the classes that occur
-        codes : (n, bytes) packed starting codes, or None where they are not kept
+        sums : Sums, with the classes that occur in the batch
+        codes : (n, bytes) packed starting codes, or None if they are not kept
         """
         found = namespace(labels).unique_inverse(labels)
         # `y` (n,) is the index of each row's class.
@@ -466,7 +466,7 @@ class Statistics:
         sums = Sums(
             classes,
             xp.zeros((d, d), dtype=xp.float64, device=place),
-            # Of one batch float32 is enough on a device.
+            # On a device, float32 is enough for a single batch.
             xp.zeros(
                 (len(classes), d),
                 dtype=xp.float32 if is_foreign(X) else xp.float64,
@@ -482,7 +482,7 @@ class Statistics:
         kept = [np.empty((0, packed_width(self.starting.n_bits)), dtype=np.uint8)]
 
         def weighted_blocks() -> Iterator[Array]:
-            """Standardised rows times the roots of their weights, summed by class on the way."""
+            """Yield rows times the roots of their weights, adding them to the class sums."""
             for part, block in row_blocks(X):
                 weights = None if sample_weight is None else sample_weight[part]
                 block = sums.features(block)
@@ -504,16 +504,16 @@ class Statistics:
             add_gram(weighted_blocks(), sums.gram)
         return sums, np.concatenate(kept) if self.keep_codes else None
 
-    def _absorb(
+    def _add_sums(
         self,
         sums: Sums,
         classes: NDArray[Any],
         kept: Sequence[KeptRows],
         weight_squares: float,
     ) -> None:
-        """Add sums, and make room for `classes`, which include theirs and those of `kept`.
+        """Add sums and `classes`, a superset of the classes of `sums` and `kept`.
 
-        The feature sums of first rows are not copied.
+        The feature sums of the first batch are not copied.
         """
         union = joined_labels(self.classes, classes)
         old, new = np.searchsorted(union, self.classes), np.searchsorted(union, sums.classes)
@@ -528,7 +528,7 @@ class Statistics:
             grown["gram"] = self.gram + sums.gram
             if not _is_finite(grown["gram"]):
                 raise ValueError(
-                    "X must hold numbers whose squares can be summed, found sums past the range of "
+                    "X must contain numbers whose squares can be summed, found sums that overflow "
                     "float64; the batch was not added"
                 )
         before_kept = self._kept
@@ -550,7 +550,7 @@ class Statistics:
         before = take(buffer, rows)
         after = before + sums.feature_sums
         was = {name: getattr(self, name) for name in grown}
-        try:  # From here on nothing allocates; an interrupt may still come.
+        try:  # nothing allocates from here on, but an interrupt may still occur
             put(buffer, (rows,), after)
             self.__dict__.update(grown)
         except BaseException:
@@ -561,12 +561,13 @@ class Statistics:
     def _with_room(self, old: NDArray[np.intp], n_classes: int) -> tuple[Array, NDArray[np.intp]]:
         """A buffer of feature sums with rows for new classes, and the row of each class.
 
-        New classes come last until the sums are read: a batch that brings some need not copy the
-        sums of all others. `old` are the places of the known classes among all.
+        New classes are appended, and sorted in only when the sums are read, so that a batch with
+        new classes does not copy the sums of all others. `old` holds the indices of the known
+        classes among all classes.
         """
         buffer, n_known = self._buffer, len(old)
         if buffer.shape[0] < n_classes:
-            # Memory is taken when rows are written; room costs no more than addresses.
+            # Spare rows cost only address space until they are written.
             xp, shape = namespace(buffer), (n_classes + n_known, buffer.shape[1])
             buffer = xp.zeros(shape, dtype=xp.float64, device=device(buffer))
             buffer[:n_known, :] = self._buffer[:n_known, :]
@@ -576,17 +577,17 @@ class Statistics:
         return buffer, rows
 
     # ---------------------------------------------------------------------------------------------
-    # What is read from the sums
+    # Reading the sums
     # ---------------------------------------------------------------------------------------------
 
     @property
     def n_bits(self) -> int:
-        """Number of bits of a code."""
+        """Number of bits per code."""
         return self.starting.n_bits
 
     @property
     def n_features(self) -> int:
-        """Number of features of a row."""
+        """Number of features per row."""
         return len(self.shift) if self.anchors is None else self.anchors.n_features
 
     @property
@@ -596,13 +597,13 @@ class Statistics:
 
     @property
     def effective_rows(self) -> float:
-        """How many rows of equal weight would say as much; all, as far as it is known."""
+        """Effective number of rows, given their weights; `n_rows` if weights are unknown."""
         if self.weight_squares == 0:
             return float(self.n_rows)
         return min(self.total_weight**2 / self.weight_squares, float(self.n_rows))
 
     def sums(self) -> Sums:
-        """Sums of the classes that have rows; a view where all have."""
+        """Sums of the classes that have rows; a view if all classes have rows."""
         seen: Any = self.class_weights > 0
         feature_sums = self.feature_sums
         if seen.all():
@@ -624,7 +625,7 @@ class Statistics:
 
     def kept_rows(self) -> KeptRows:
         """What is kept of all rows."""
-        if len(self._kept) != 1:  # joined once, so that asking again copies nothing
+        if len(self._kept) != 1:  # concatenated once, so that the next call copies nothing
             width = packed_width(self.starting.n_bits)
             empty = KeptRows(np.empty(0, np.intp), np.empty((0, width), np.uint8), np.empty(0))
             parts = zip(*(self._kept or [empty]), strict=True)
@@ -632,11 +633,11 @@ class Statistics:
         return self._kept[0]
 
     def keep_rows(self, rows: KeptRows) -> None:
-        """Keep rows that are counted in the sums."""
+        """Keep rows that are already included in the sums."""
         self._kept.append(rows)
 
     def fingerprint(self) -> str:
-        """Text of 32 digits that differs for the sums of other rows."""
+        """Digest (32 hexadecimal digits) that identifies the sums."""
         self.to_host()
         about = f"{self.starting.fingerprint()} {self.n_rows}"
         digest = hashlib.blake2b(about.encode(), digest_size=16)
@@ -649,44 +650,44 @@ class Statistics:
     # ---------------------------------------------------------------------------------------------
 
     def merge(self, other: Statistics) -> None:
-        """Add the sums of other rows, whose starting codes must come from the same function."""
+        """Add the sums over other rows, which must have been created with the same settings."""
         if other.n_features != self.n_features:
             raise ValueError(
-                f"statistics of {other.n_features} features cannot be merged into statistics of "
-                f"{self.n_features}"
+                f"statistics with {other.n_features} features cannot be merged into statistics "
+                f"with {self.n_features}"
             )
         if _fingerprint(other.anchors) != _fingerprint(self.anchors):
-            raise ValueError("statistics of different kernel anchors cannot be merged")
+            raise ValueError("statistics with different kernel anchors cannot be merged")
         if other.keep_codes != self.keep_codes:
-            raise ValueError("statistics of the hinge loss and of another cannot be merged")
+            raise ValueError("statistics for the hinge loss and for another loss cannot be merged")
         if other.starting.fingerprint() != self.starting.fingerprint():
-            raise ValueError("statistics of different starting codes cannot be merged")
+            raise ValueError("statistics with different starting codes cannot be merged")
         check_label_kinds(self.classes, other.classes)
         self.to_host()
         theirs = hosted(other.sums()).restandardised(self.shift, self.scale)
-        if len(self.classes) == 0:  # or both would have the same array
+        if len(self.classes) == 0:  # or both would share the same array
             theirs = replace(theirs, feature_sums=theirs.feature_sums.copy())
-        self._absorb(theirs, other.classes, other._kept, other.weight_squares)
+        self._add_sums(theirs, other.classes, other._kept, other.weight_squares)
 
-    def move_beside(self, X: Features) -> None:
-        """Let the sums over features lie where the rows X lie."""
+    def move_to_device_of(self, X: Features) -> None:
+        """Move the sums over features to the device of the rows X."""
         if namespace(X) is not namespace(self.gram) or device(X) != device(self.gram):
             moved = (like(to_host(sums), X) for sums in (self.gram, self.feature_sums))
             self.gram, self.feature_sums = moved
 
     def to_host(self) -> None:
-        """Make all sums NumPy arrays, wherever the rows lay."""
-        self.move_beside(self.shift)
+        """Convert all sums to NumPy arrays."""
+        self.move_to_device_of(self.shift)
 
     def remove_classes(self, labels: NDArray[Any]) -> None:
-        """Forget classes.
+        """Remove classes.
 
-        What their rows added to `gram` is not known apart; it is taken as their weight times the
-        scatter within classes, which all classes are assumed to share, about their own means.
+        The contribution of their rows to `gram` is not stored separately; it is estimated from
+        their means and weights, assuming that all classes share the same within-class scatter.
 
         Parameters
         ----------
-        labels : (k,) of known classes
+        labels : (k,) labels of known classes
         """
         self.to_host()
         gone = which_classes(self.classes, labels)
@@ -694,7 +695,7 @@ class Statistics:
         scaled = self.feature_sums / np.sqrt(divisors)[:, None]
         within = (self.gram - scaled.T @ scaled) / max(self.total_weight, 1e-300)
         removed = self.class_weights[gone].sum() * within + scaled[gone].T @ scaled[gone]
-        # Exact where all rows have the same weight.
+        # Exact if all rows have the same weight.
         share = self.class_weights[gone].sum() / max(self.total_weight, 1e-300)
         left: dict[str, Any] = {
             "gram": self.gram - removed,
@@ -705,7 +706,7 @@ class Statistics:
         if self.keep_codes:
             kept = self.kept_rows()
             stay = ~gone[kept.labels]
-            if len(stay) == self.n_rows:  # no kept row stands for several
+            if len(stay) == self.n_rows:  # no kept row represents several
                 left["n_rows"] = int(stay.sum())
             place = np.cumsum(~gone) - 1
             labels = place[kept.labels[stay]]
@@ -725,23 +726,23 @@ def _fingerprint(anchors: RbfAnchors | None) -> str | None:
 
 
 def _relabelled(rows: KeptRows, place: NDArray[np.intp]) -> KeptRows:
-    """The same rows, whose classes now stand at `place` (C,)."""
+    """The same rows, with class index c replaced by `place[c]`."""
     return rows._replace(labels=place[rows.labels])
 
 
 def joined_labels(known: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
-    """Labels of both, sorted, each once; refused where their common type would merge some.
+    """Sorted union of the labels; an error if their common type would merge distinct ones.
 
-    Known labels keep their type where none is new, as 1 and 1.0 are equal.
+    If no label is new, the known ones keep their type, as 1 and 1.0 are equal.
 
     Parameters
     ----------
-    known : (C,) labels, sorted, each once
+    known : (C,) labels, sorted and unique
     new : (k,) labels
     """
     if len(known) == 0 or len(new) == 0:
         return np.unique(new if len(known) == 0 else known)
-    if known.dtype == new.dtype:  # the usual batch brings nothing new, and need not sort
+    if known.dtype == new.dtype:  # most batches have no new labels, and need no sorting
         place = np.searchsorted(known, new)
         if np.array_equal(known[np.minimum(place, len(known) - 1)], new):
             return known
@@ -751,17 +752,17 @@ def joined_labels(known: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
             if labels.dtype.kind in "iu" and int(np.abs(labels.astype(object)).max()) > 2**53:
                 raise ValueError(
                     f"y has labels of type {new.dtype}, but the classes known so far are of type "
-                    f"{known.dtype}; integers beyond 2**53 cannot be joined with floats, or signed "
-                    "with unsigned ones"
+                    f"{known.dtype}; integers beyond 2**53 cannot be mixed with floats, nor signed "
+                    "with unsigned integers"
                 )
     joined = np.concatenate(both)
-    joined.sort(kind="stable")  # two runs are merged, where np.unique would hash all labels
+    joined.sort(kind="stable")  # merges the two sorted runs; np.unique would hash all labels
     distinct: NDArray[Any] = joined[np.append(True, joined[1:] != joined[:-1])]
     return known if len(distinct) == len(known) else distinct
 
 
 def which_classes(classes: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which classes (C,) are among labels (k,), all of which must be classes."""
+    """Mask (C,) of the classes that are among labels (k,), all of which must be known."""
     unknown = labels[~np.isin(labels, classes)]
     if len(unknown):
         raise ValueError(f"labels must be known classes, found {unknown.tolist()[0]!r}")
@@ -769,7 +770,7 @@ def which_classes(classes: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.boo
 
 
 def check_label_kinds(known: NDArray[Any], new: NDArray[Any]) -> None:
-    """Refuse labels that are text where the known ones are numbers, or the other way round."""
+    """Raise an error if one set of labels is text and the other is numeric."""
     numeric = "biuf"
     if len(known) and len(new) and (known.dtype.kind in numeric) != (new.dtype.kind in numeric):
         raise ValueError(

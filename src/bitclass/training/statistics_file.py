@@ -1,7 +1,7 @@
-"""The statistics file: all that training needs to continue, on disk.
+"""The statistics file: everything needed to continue training.
 
-It serves checkpoints of a long run and models that learn from more rows later. Training continues
-from what is read exactly as it would have from what was written.
+It is used for checkpoints of long runs, and to update models with more rows later. Training
+continues from a loaded file exactly as it would have from the saved statistics.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _MAPPING = {
 _STARTING_LAYOUTS: dict[str, dict[str, Expected]] = {
     "discriminant": {},
     "means": {},
-    # Version 0.1 wrote what follows from the labels.
+    # Version 0.1 also saved these, although they follow from the labels.
     "random": {
         name: replace(expected, required=False)
         for name, expected in (_CODE_SUMS | _KEPT_ROWS).items()
@@ -66,33 +66,33 @@ _STARTING_LAYOUTS: dict[str, dict[str, Expected]] = {
 def save_statistics(
     path: str | os.PathLike[str], statistics: Statistics, notes: Mapping[str, Any] | None = None
 ) -> None:
-    """Write statistics to a file, whole or not at all.
+    """Save statistics to a file atomically.
 
     Parameters
     ----------
-    path : path of the file; a file that is there is replaced
+    path : path of the file; an existing file is replaced
     statistics : Statistics
     notes : mapping, optional
-        What else to remember, in values that JSON can hold: how far a run has come, its parameters.
+        JSON-serialisable metadata, such as the progress and the parameters of a run.
 
     Raises
     ------
     ValueError
-        If a file cannot hold the statistics; nothing is written then.
+        If the statistics cannot be saved in this format; nothing is written.
     OSError
-        If the file cannot be written; what was there before is there still.
+        If the file cannot be written; an existing file is left unchanged.
     """
     if not isinstance(statistics, Statistics):
         raise TypeError(
-            f"statistics must be Statistics, found {type(statistics).__name__}: text and other "
-            "wide rows are learned without sums, and there is nothing to save"
+            f"statistics must be Statistics, found {type(statistics).__name__}: models of text "
+            "and other wide rows are learned without sums, so there is nothing to save"
         )
     statistics.to_host()
     if statistics.classes.dtype == object and any(
         isinstance(label, np.generic) for label in statistics.classes
     ):
-        # Random codes are drawn from the label as Python writes it, so these must not change.
-        raise ValueError("labels that are NumPy scalars inside an array of objects cannot be saved")
+        # Random codes depend on the repr of a label, so labels must not change type.
+        raise ValueError("labels that are NumPy scalars inside an object array cannot be saved")
     starting, tensors = _saved_starting(statistics.starting)
     dtype, tensors["classes"] = encode_labels(statistics.classes)
     for name in [*_sums_of(statistics.starting), "class_weights_when_refined"]:
@@ -119,9 +119,9 @@ def save_statistics(
 
 
 def load_statistics(path: str | os.PathLike[str]) -> tuple[Statistics, dict[str, Any]]:
-    """Read statistics from a file.
+    """Load statistics from a file.
 
-    The file need not be trusted, as that of a model need not.
+    Like a model file, it need not be trusted.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def load_statistics(path: str | os.PathLike[str]) -> tuple[Statistics, dict[str,
     Raises
     ------
     ModelFileError
-        If this is not a statistics file, or damaged, or of a version that is not understood.
+        If the file is not a statistics file, is damaged, or has an unsupported version.
     OSError
         If the file cannot be read.
     """
@@ -167,13 +167,13 @@ def load_statistics(path: str | os.PathLike[str]) -> tuple[Statistics, dict[str,
 
 
 def _sums_of(starting: StartingCodes) -> list[str]:
-    """Names of the sums that there are."""
+    """Names of the sums to store."""
     sums = ["shift", "scale", "gram", "feature_sums", "class_weights"]
     return [*sums, "code_sums"] if starting.per_row else sums
 
 
 def _checked(container: Container) -> tuple[dict[str, Any], dict[str, NDArray[Any]], int]:
-    """Header, arrays and number of bits: of a file, or of what is to become one."""
+    """Validated header, arrays and number of bits of a file that is read or about to be written."""
     fields = container.fields(**_FIELDS)
     starting, keep_codes = fields["starting"], fields["keep_codes"]
     kind = starting.get("kind")
@@ -184,12 +184,12 @@ def _checked(container: Container) -> tuple[dict[str, Any], dict[str, NDArray[An
     lengths = container.lengths(layout)
     n_bits = starting.get("bits", lengths.get("bits")) if kind in CLASS_CODES else lengths["bits"]
     if type(n_bits) is not int:
-        raise ModelFileError("starting codes of classes must have 'bits'")
+        raise ModelFileError("starting codes per class must have 'bits'")
     if not 1 <= n_bits <= MAX_BITS:
         raise ModelFileError(f"bits must be 1 to {MAX_BITS}, found {shown(n_bits)}")
     if lengths["features"] == 0:
         raise ModelFileError("the number of features must not be 0")
-    # A kept row may stand for several that were equal.
+    # A kept row may represent several identical ones.
     n_kept = lengths.get("rows", 0)
     if not n_kept <= fields["n_rows"] <= MAX_ROWS:
         raise ModelFileError(
@@ -213,8 +213,8 @@ def _saved_starting(starting: StartingCodes) -> tuple[dict[str, Any], dict[str, 
             "starting_scale": starting.scale,
         }
     raise ValueError(
-        "statistics that began from codes given as an array cannot be saved: rows to come would "
-        "have no codes; begin from codes by name"
+        "statistics with starting codes given as an array cannot be saved, because further rows "
+        "would have no codes; set initial_codes to a name"
     )
 
 
@@ -234,7 +234,7 @@ def _starting(
             raise ModelFileError(f"the starting codes cannot be computed: {error}") from None
     seed = header.get("seed")
     if type(seed) is not int or seed < 0:
-        raise ModelFileError("starting codes must have a seed, an integer of at least 0")
+        raise ModelFileError("starting codes must have a seed, a non-negative integer")
     return CLASS_CODES[header["kind"]](n_bits, seed)
 
 

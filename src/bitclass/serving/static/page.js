@@ -3,21 +3,21 @@
 const byId = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 let maxBytes = 0;
-let model = null; // facts of the chosen model
-let api = ""; // its addresses
+let model = null; // facts about the selected model
+let api = ""; // base URL of its API
 let chosen = null; // the class whose images are shown, or null for all
-let asked = 0; // the latest question; answers to earlier ones are dropped
+let latestQuery = 0; // answers to earlier queries are dropped
 let shownUrl = null;
 
-// Everything that comes from files is set as text or attribute here, and never as markup.
+// Text from files is only ever set as text or attribute, never as markup.
 function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
+  const created = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) created.setAttribute(key, value);
+  created.append(...children);
+  return created;
 }
 
-function counted(n, one, many) {
+function pluralise(n, one, many) {
   return `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
 }
 
@@ -62,13 +62,13 @@ function classItem(found, bits) {
   bar.style.width = `${100 * found.probability}%`;
   return element(
     "li", {},
-    pattern(found.bits, `Code of ${found.label}, ${counted(found.distance, "bit differs", "bits differ")}`, bits),
+    pattern(found.bits, `Code of ${found.label}, ${pluralise(found.distance, "bit differs", "bits differ")}`, bits),
     element("div", { class: "name" }, found.label),
     element(
       "div", { class: "numbers" },
       element("div", { class: "bar", "aria-hidden": "true" }, bar),
       element("span", {}, percent(found.probability)),
-      element("span", {}, counted(found.distance, "bit", "bits")),
+      element("span", {}, pluralise(found.distance, "bit", "bits")),
     ),
   );
 }
@@ -85,18 +85,18 @@ function ngramItem([ngram, share], largest) {
   );
 }
 
-// The n-grams of a text that speak for one of the nearest classes, and against it.
+// Show the n-grams of a text that contribute for and against one of the nearest classes.
 function explain(classes, chosenClass) {
   const explained = classes.every((found) => "ngrams" in found);
   byId("why-section").hidden = !model.ngrams;
-  const told = explained ? classes[chosenClass].ngrams : [];
-  const ngrams = told.some(([ngram]) => ngram.trim()) ? told : []; // every text has the space
+  const found = explained ? classes[chosenClass].ngrams : [];
+  const ngrams = found.some(([ngram]) => ngram.trim()) ? found : []; // every text has the space
   const largest = Math.max(...ngrams.map(([, share]) => Math.abs(share)), 1e-9);
   byId("why").replaceChildren(...ngrams.map((each) => ngramItem(each, largest)));
   byId("why-class").closest(".controls").hidden = !ngrams.length;
   byId("why-text").textContent = ngrams.length
-    ? "Shares of all that the n-grams of the text say about the class. \u2423 is the beginning or end of a word."
-    : explained ? "The model knows no n-gram of this text, so all classes are equally likely."
+    ? "Relative contributions of the n-grams to the score of the class. \u2423 marks the start or end of a word."
+    : explained ? "The model knows none of the n-grams of this text, so all classes are equally likely."
       : "The text is too long to be explained.";
 }
 
@@ -107,9 +107,9 @@ function imageItem(image) {
     element("img", { src: `${api}/images/${image.row}.jpg`, alt: "", loading: "lazy", width: 192, height: 192 }),
     element("span", {}, title),
   );
-  if ("predicted" in image) link.append(element("span", { class: "no" }, `read as ${image.predicted}`));
+  if ("predicted" in image) link.append(element("span", { class: "no" }, `predicted ${image.predicted}`));
   if ("distance" in image) {
-    link.append(element("span", { class: "far" }, counted(image.distance, "bit away", "bits away")));
+    link.append(element("span", { class: "far" }, pluralise(image.distance, "bit away", "bits away")));
   }
   return element("li", {}, link);
 }
@@ -123,35 +123,35 @@ function listItem(label, text, ...names) {
 
 function pairItem(pair) {
   const text = "images" in pair
-    ? counted(pair.images, "image", "images") : counted(pair.distance, "bit apart", "bits apart");
+    ? pluralise(pair.images, "image", "images") : pluralise(pair.distance, "bit apart", "bits apart");
   const names = "images" in pair
-    ? [pair.label, " read as ", pair.other] : [pair.label, " and ", pair.other];
+    ? [pair.label, " predicted as ", pair.other] : [pair.label, " and ", pair.other];
   return listItem(pair.label, text, element("strong", {}, names[0]), names[1], element("strong", {}, names[2]));
 }
 
 function labelItem(found) {
   const parts = [];
-  if ("images" in found) parts.push(`${counted(found.images, "image", "images")}, ${found.wrong} wrong`);
-  if ("nearest" in found) parts.push(`${counted(found.distance, "bit", "bits")} from ${found.nearest}`);
+  if ("images" in found) parts.push(`${pluralise(found.images, "image", "images")}, ${found.wrong} misclassified`);
+  if ("nearest" in found) parts.push(`${pluralise(found.distance, "bit", "bits")} from ${found.nearest}`);
   return listItem(found.label, parts.join(" · "), element("strong", {}, found.label));
 }
 
-// A list that grows by pages: `load(0)` shows it anew, and the button adds a page.
+// A paged list: `load(0)` shows the first page, and the button adds the next one.
 function pagedList(name, listId, buttonId, textId, addressOf, itemOf, kinds) {
   let latest = 0;
   const list = byId(listId), button = byId(buttonId);
   async function load(start) {
-    const mine = ++latest;
+    const query = ++latest;
     try {
       const answer = await ask(addressOf(start), {});
-      if (mine !== latest) return;
+      if (query !== latest) return;
       const items = answer[name].map(itemOf);
       if (start) list.append(...items);
       else list.replaceChildren(...items);
       button.hidden = list.children.length >= answer.total;
-      byId(textId).textContent = counted(answer.total, ...kinds);
+      byId(textId).textContent = pluralise(answer.total, ...kinds);
     } catch (error) {
-      if (mine === latest) byId(textId).textContent = failure(error);
+      if (query === latest) byId(textId).textContent = failure(error);
     }
   }
   button.addEventListener("click", () => load(list.children.length));
@@ -172,10 +172,10 @@ const listImages = pagedList(
 
 function failure(error) {
   const lost = error instanceof TypeError;
-  return lost ? "The server does not answer; is the command still running?" : error.message;
+  return lost ? "The server does not respond; is the command still running?" : error.message;
 }
 
-function say(status, error = "") {
+function showStatus(status, error = "") {
   byId("status").textContent = status;
   byId("error").textContent = error;
 }
@@ -187,7 +187,7 @@ function show(answer, title, url) {
   if (shownUrl) URL.revokeObjectURL(shownUrl);
   shownUrl = url.startsWith("blob:") ? url : null;
   const nSet = [...answer.bits].filter((bit) => bit === "1").length;
-  const text = `Its code: ${counted(answer.bits.length, "bit", "bits")}, ${nSet} set`;
+  const text = `Code: ${pluralise(answer.bits.length, "bit", "bits")}, ${nSet} set`;
   byId("code").replaceChildren(pattern(answer.bits, text));
   byId("code-text").textContent = text;
   byId("classes").replaceChildren(...answer.classes.map((found) => classItem(found, answer.bits)));
@@ -210,26 +210,26 @@ async function ask(address, options) {
   return answer;
 }
 
-// Asks, and shows the answer unless something else was asked meanwhile.
+// Send a query, and show the answer unless there is a newer query.
 async function look(address, options, titleOf, url) {
-  const mine = ++asked;
-  say("Looking …");
+  const query = ++latestQuery;
+  showStatus("Classifying …");
   try {
     const answer = await ask(address, options);
-    if (mine !== asked) return;
+    if (query !== latestQuery) return;
     show(answer, titleOf(answer), url);
     const [first] = answer.classes;
-    say(`Nearest class: ${first.label}, ${counted(first.distance, "bit", "bits")} away.`);
+    showStatus(`Nearest class: ${first.label}, ${pluralise(first.distance, "bit", "bits")} away.`);
   } catch (error) {
-    if (mine !== asked) return;
-    say("", failure(error));
+    if (query !== latestQuery) return;
+    showStatus("", failure(error));
   }
 }
 
 function lookAtFile(file) {
   if (file.size > maxBytes) {
-    asked++;
-    say("", `${file.name} has ${(file.size / 1e6).toFixed(1)} MB; at most ${maxSize()} are accepted.`);
+    latestQuery++;
+    showStatus("", `${file.name} has ${(file.size / 1e6).toFixed(1)} MB; the maximum is ${maxSize()}.`);
     return;
   }
   leaveAddress();
@@ -249,7 +249,7 @@ function maxSize() {
   return `${Math.floor(maxBytes / 1e6)}\u00a0MB`;
 }
 
-// What is shown next has no address.
+// What is shown next has no URL of its own.
 function leaveAddress() {
   if (location.hash) history.pushState(null, "", location.pathname + location.search);
 }
@@ -261,9 +261,9 @@ function lookAtAddress() {
   if (!image) chosen = label ? decodeURIComponent(label[1]) : null;
   if (chosen !== before) showChosen();
   if (!image) {
-    asked++;
+    latestQuery++;
     byId("result").hidden = true;
-    say("");
+    showStatus("");
     if (label) byId("images-section").scrollIntoView({ block: "start" });
     return;
   }
@@ -281,7 +281,7 @@ function takeFiles(files) {
   if (model.input !== "images") return;
   const [file] = files;
   if (file) lookAtFile(file);
-  else say("", "That was no file; drop or paste an image.");
+  else showStatus("", "That was not a file; drop or paste an image.");
 }
 
 byId("file").addEventListener("change", (event) => {
@@ -315,16 +315,16 @@ function showModel(facts) {
   api = `api/models/${facts.name}`;
   const kinds = {
     images: `${facts.extractor} features`, texts: "texts",
-    rows: counted(facts.features, "feature", "features"),
+    rows: pluralise(facts.features, "feature", "features"),
   };
-  const parts = [`${counted(facts.classes, "class", "classes")} in ${counted(facts.bits, "bit", "bits")}`];
-  if (facts.images) parts.push(counted(facts.images, "image", "images"));
+  const parts = [`${pluralise(facts.classes, "class", "classes")} in ${pluralise(facts.bits, "bit", "bits")}`];
+  if (facts.images) parts.push(pluralise(facts.images, "image", "images"));
   byId("facts").textContent = [...parts, kinds[facts.input]].join(" · ");
   byId("drop").hidden = facts.input !== "images";
   byId("write").hidden = facts.input !== "texts";
   byId("rows-only").hidden = facts.input !== "rows";
   byId("rows-only").textContent =
-    `This model takes rows of ${counted(facts.features, "feature", "features")}; send them to predict/${facts.name}.`;
+    `This model takes rows of ${pluralise(facts.features, "feature", "features")}; send them to predict/${facts.name}.`;
   byId("hint").textContent = `JPEG, PNG, WebP, GIF, BMP or TIFF, up to ${maxSize()}`;
   byId("images-section").hidden = !facts.images;
   byId("wrong-choice").hidden = !facts.labelled;
@@ -344,8 +344,8 @@ async function start() {
   const { by, pairs } = await ask(`${api}/pairs`, {});
   byId("pairs-section").hidden = pairs.length === 0;
   byId("pairs-text").textContent =
-    by === "images" ? "Images of one class that are assigned to another" : "Classes whose codes are nearest";
+    by === "images" ? "Images of one class that are predicted as another" : "Classes with the nearest codes";
   byId("pairs").replaceChildren(...pairs.map(pairItem));
 }
 
-start().catch((error) => say("", failure(error)));
+start().catch((error) => showStatus("", failure(error)));

@@ -1,4 +1,4 @@
-"""Refinement: projection and weights improved together on the classification loss."""
+"""Refinement: joint optimisation of projection and weights on the classification loss."""
 
 from bitclass.training.refinement.extend import updated_model
 from bitclass.training.refinement.refine import (

@@ -1,10 +1,10 @@
-"""More rows and new classes for a refined model, without the rows of the old ones.
+"""Update a refined model with more rows and new classes, without the rows of the old ones.
 
-The hash function was refined to tell the old classes apart, and codes of new class means alone are
-poor weights for it. So projection and weights of the new classes learn by the steps of refinement,
-on rows drawn from what the sums know: a normal distribution about each class mean, with the scatter
-that all classes share. Drawn rows of old classes have the probabilities that the model gave them as
-targets (distillation), so that it stays what it was for them.
+The hash function was refined to separate the old classes, so the codes of new class means alone are
+poor weights. The projection and the weights of new classes are therefore trained by refinement
+steps on synthetic rows, drawn from a normal distribution around each class mean with the shared
+within-class scatter of the sums. Targets for synthetic rows of old classes are the probabilities
+that the old model predicts (distillation), so that its predictions for them are preserved.
 """
 
 from __future__ import annotations
@@ -40,39 +40,40 @@ from bitclass.training.statistics import Statistics, Sums
 
 __all__ = ["extend", "updated_model"]
 
-# How much a class must have grown for its weights to follow its mean: where such weights were as
-# good as the learned ones in refinement, and where they were not.
+# Factor by which a class must have grown for its weights to be replaced by the code of its mean: if
+# these weights were as good as the learned ones in refinement, and if they were not.
 _GROWTH_TO_FOLLOW, _GROWTH_TO_FOLLOW_ANYWAY = 1.1, 2.0
-# With more classes than this new ones get the codes of their means.
+# With more classes than this, the weights of new ones are simply the codes of their means.
 _MAX_CLASSES = 2048
 _EPOCHS = 8
 _ROWS_PER_STEP, _MIN_STEPS_PER_EPOCH = 512, 16
 _ROWS_PER_CLASS, _MAX_ROWS = 100, 40_000
-# Factor of the learning rates of refinement.
-_FACTOR_OF_LEARNING_RATES = 0.1
-# Rows per class that the result is judged by, and how much of the recall it must reach.
-_ROWS_PER_CLASS_TO_JUDGE, _MIN_ROWS_TO_JUDGE, _MIN_SHARE_OF_RECALL = 30, 1000, 0.9
+# Learning rates, relative to those of refinement.
+_LEARNING_RATE_FACTOR = 0.1
+# Synthetic rows per class for evaluation, and the share of the achievable recall that is required.
+_EVALUATION_ROWS_PER_CLASS, _MIN_EVALUATION_ROWS, _MIN_SHARE_OF_RECALL = 30, 1000, 0.9
 
 
 def updated_model(
     old: PackedModel, facts: Mapping[str, Any], statistics: Statistics
 ) -> PackedModel | None:
-    """A refined model after more rows, or with classes removed.
+    """Update a refined model after rows were added or classes removed.
 
-    The hash function stays, unless there are new classes: it is then extended to tell these apart
-    as well (`extend`). New classes get the codes of their means as weights. So do known classes
-    that gained rows, where such weights were at least as good as the learned ones in refinement, or
-    where the new rows outnumber those that the weights were learned from. All others stay.
+    The hash function is kept, unless there are new classes: it is then extended to separate these
+    as well (`extend`). The weights of new classes are the codes of their means; so are those of
+    known classes that gained rows, if such weights were at least as good as the learned ones in
+    refinement, or if the new rows outnumber those that the weights were learned from. All others
+    are kept.
 
     Parameters
     ----------
     old : PackedModel
-    facts : about the refinement of that model
+    facts : facts about the refinement of that model
     statistics : Statistics
 
     Returns
     -------
-    PackedModel, or None where the hash function cannot tell new classes apart
+    PackedModel, or None if the hash function cannot separate the new classes
     """
     statistics.to_host()
     sums = statistics.sums()
@@ -92,9 +93,9 @@ def updated_model(
         if extended is None:
             return None
         hash_function, weights = extended
-    # Of the weights of new classes it is now known which rows they come from.
+    # The weights of new classes were computed from their current rows.
     statistics.class_weights_when_refined[seen] = np.where(known, before, now)
-    # Weights that stay come first, so that it is the others that give way.
+    # Weights to keep come first, so that `make_distinct` changes the others.
     order = np.argsort(~stay, kind="stable")
     ordered = weights[order]
     weights[order] = make_distinct(ordered, ordered, sums.classes[order])
@@ -116,33 +117,33 @@ def extend(
     alpha: float,
     seed: int,
 ) -> tuple[HashFunction, NDArray[np.int8]] | None:
-    """Hash function and weights that tell new classes apart as well.
+    """Train hash function and weights to separate new classes as well.
 
     Parameters
     ----------
-    hash_function : HashFunction, of the old classes
-    weights : (C, r) int8; those of new classes are not looked at
-    is_new : (C,) which classes are new
+    hash_function : HashFunction, trained on the old classes
+    weights : (C, r) int8; those of new classes are ignored
+    is_new : (C,) mask of the new classes
     sums : Sums, over the rows of all C classes
-    alpha : float, penalty of the scatter within classes
+    alpha : float, penalty on the within-class scatter
     seed : int
 
     Returns
     -------
     hash_function : HashFunction
     weights : (C, r) int8, changed for new classes only
-        Or None, where new classes are told apart far worse than by learning from the sums: a hash
-        function of few classes may have no direction for another one.
+        None in place of both if new classes are separated far worse than by a model fitted to the
+        sums: a hash function of few classes may have no direction for another one.
     """
     n_classes, n_bits = weights.shape
     coordinates = coordinates_to_refine(scatter_of(sums), alpha, n_bits)
     Q, t = (values.astype(np.float32) for values in coordinates.projected(hash_function))
 
     def refit(Q: NDArray[np.float32], t: NDArray[np.float32]) -> NDArray[np.int8]:
-        """Weights of the old classes stay; those of new ones follow their means."""
-        found = weights.copy()
-        found[is_new] = sign(coordinates.means[is_new] @ Q + t)
-        return found
+        """Keep the weights of the old classes; those of new ones are the codes of their means."""
+        refitted = weights.copy()
+        refitted[is_new] = sign(coordinates.means[is_new] @ Q + t)
+        return refitted
 
     random = np.random.default_rng(seed)
     n_per_class = max(1, min(_ROWS_PER_CLASS, _MAX_ROWS // n_classes))
@@ -155,42 +156,42 @@ def extend(
         coordinates.means,
         float(np.linalg.norm(Q, axis=0).mean()),
         target_deviation(sums),
-        Schedule(_EPOCHS * (n_rows // n_per_step), _FACTOR_OF_LEARNING_RATES),
+        Schedule(_EPOCHS * (n_rows // n_per_step), _LEARNING_RATE_FACTOR),
         random,
         refit,
     )
     y = np.repeat(np.arange(n_classes), n_per_class)
     for _ in range(_EPOCHS):
-        A = coordinates.drawn_rows(y, random)
+        A = coordinates.synthetic_rows(y, random)
         for rows in mini_batches(n_rows, n_per_step, random):
             targets = _targets(A[rows], y[rows], Q, t, weights, is_new)
             refinement.step(A[rows], y[rows], targets=targets)
     refinement.close()
     extended = refinement.projection, refinement.intercept, refinement.weights
-    if not _tells_new_classes_apart(coordinates, extended, is_new, seed):
+    if not _separates_new_classes(coordinates, extended, is_new, seed):
         return None
     return coordinates.hash_function(*extended[:2], hash_function.precision), extended[2]
 
 
-def _tells_new_classes_apart(
+def _separates_new_classes(
     coordinates: Coordinates,
     extended: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int8]],
     is_new: NDArray[np.bool_],
     seed: int,
 ) -> bool:
-    """Whether rows drawn of new classes are recognised nearly as well as by discriminant codes."""
+    """Whether synthetic rows of new classes are classified nearly as well as by a fresh model."""
     random = np.random.default_rng([seed, 1])
     new = np.flatnonzero(is_new)
-    y = np.repeat(new, max(_ROWS_PER_CLASS_TO_JUDGE, _MIN_ROWS_TO_JUDGE // len(new)))
-    A = coordinates.drawn_rows(y, random)
+    y = np.repeat(new, max(_EVALUATION_ROWS_PER_CLASS, _MIN_EVALUATION_ROWS // len(new)))
+    A = coordinates.synthetic_rows(y, random)
 
     def recall(Q: NDArray[Any], t: NDArray[Any], weights: NDArray[np.int8]) -> float:
         return float(np.mean(np.argmax(np.tanh(A @ Q + t) @ weights.T, axis=1) == y))
 
     Q, t, weights = discriminant_projection(coordinates, len(extended[1]), seed)
     deviation = coordinates.score_deviation(Q)
-    possible = recall(Q / deviation, t / deviation, weights)
-    return recall(*extended) >= _MIN_SHARE_OF_RECALL * possible
+    achievable = recall(Q / deviation, t / deviation, weights)
+    return recall(*extended) >= _MIN_SHARE_OF_RECALL * achievable
 
 
 def _targets(
@@ -201,7 +202,7 @@ def _targets(
     weights: NDArray[np.int8],
     is_new: NDArray[np.bool_],
 ) -> Targets:
-    """Probabilities to learn: of rows of old classes those that the old model gives them.
+    """Target probabilities: for rows of old classes, those predicted by the old model.
 
     `y` (m,) is the index of each row's class.
     """
@@ -209,13 +210,13 @@ def _targets(
     signs = weights[~is_new].astype(np.float32)
     new_rows = np.flatnonzero(is_new[y])
 
-    def targets(codes: NDArray[np.float32], sharp: float) -> NDArray[np.float32]:
-        found = np.zeros((len(y), n_classes), dtype=np.float32)
-        found[:, ~is_new] = softmax(codes @ signs.T * sharp)
-        found[new_rows] = 0.0
-        found[new_rows, y[new_rows]] = 1.0
-        return found
+    def targets(codes: NDArray[np.float32], factor: float) -> NDArray[np.float32]:
+        probabilities = np.zeros((len(y), n_classes), dtype=np.float32)
+        probabilities[:, ~is_new] = softmax(codes @ signs.T * factor)
+        probabilities[new_rows] = 0.0
+        probabilities[new_rows, y[new_rows]] = 1.0
+        return probabilities
 
-    by_signs, by_tanh = signs_and_tanh(A, Q, t)
-    sharp_signs, sharp_tanh = sharpness(n_classes, n_bits)
-    return targets(by_signs, sharp_signs), targets(by_tanh, sharp_tanh)
+    codes, activations = signs_and_tanh(A, Q, t)
+    sharpness_of_signs, sharpness_of_tanh = sharpness(n_classes, n_bits)
+    return targets(codes, sharpness_of_signs), targets(activations, sharpness_of_tanh)

@@ -1,10 +1,10 @@
-"""Refinement of a learned model on the rows themselves.
+"""Refinement of a closed-form model on the rows themselves.
 
-A slice of the rows is held out from the refinement and from the model that it starts from. The
-refined model is taken only if it is at least as good on that slice as what it started from; the
-temperature of the probabilities is fitted there. Where rows are more than memory holds, each pass
-over them draws a fresh sample. Rows are chosen by their numbers alone, so that batches and order of
-reading do not matter.
+Some rows are held out, both from refinement and from the model that it starts from. The refined
+model is kept only if it is at least as accurate on them as the initial one, and the temperature of
+the probabilities is fitted on them. If the rows do not fit into memory, each pass over them draws a
+fresh sample. Rows are sampled by their row numbers alone, so the result does not depend on how they
+are split into batches.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ from bitclass.training.statistics import Statistics, Sums
 __all__ = [
     "Batch",
     "BestEpoch",
+    "Evaluated",
     "Facts",
-    "Judged",
     "Refined",
     "Rows",
     "Sample",
@@ -69,35 +69,35 @@ __all__ = [
 
 _HELD_OUT_SHARE, _MAX_HELD_OUT_SHARE = 0.05, 0.2
 _MIN_HELD_OUT, _MAX_HELD_OUT = 200, 4096
-# Rows of less weight than this share of the mean are summed, and no more: they would make steps
-# many that learn from few rows, and would be held out to no end.
+# Rows with a weight below this share of the mean are part of the sums only: in refinement they
+# would add steps with little effect, and held-out rows with little influence.
 _MIN_WEIGHT = 0.01
 _ROWS_PER_BLOCK = 4096
-# Epochs, and rows shown in all; similarities to kernel anchors need more of both.
+# Number of epochs, and of row visits in total; similarities to kernel anchors need more of both.
 _MAX_EPOCHS, _MAX_VISITS = 12, 250_000
 _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
-# Rows of a mini-batch, the second number where there are many rows.
+# Mini-batch size, and the size used with many rows.
 _ROWS_PER_STEP, _ROWS_PER_STEP_OF_MANY, _MANY_ROWS = 256, 512, 20_000
-# Where memory cannot hold all rows, a sample of them is seen once: rows seen again help less than
-# new ones. But a sample costs a pass over all rows, so where there would be more, it is seen again.
+# If memory cannot hold all rows, a new sample per epoch is best. As each sample costs a pass over
+# all rows, samples are reused for several epochs if more than this number would be needed.
 _MAX_SAMPLES, _MAX_EPOCHS_PER_SAMPLE = 8, 4
 # With more classes than this, weights are the codes of the class means, and a step scores only some
 # of the classes.
 _MAX_LEARNED_CLASSES = 2048
-# Refinement ends early when it falls so many standard errors behind its best, once the steps are
-# no longer at their largest.
+# Early stopping: refinement stops when the accuracy falls this many standard errors below the best,
+# in the second half of the schedule.
 _ERRORS_TO_STOP = 4.0
-# Pairs of a row and a class that the temperature is fitted on.
+# Number of (row, class) pairs that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
-_SCORES_PER_BLOCK = 1 << 20  # on all threads together
+_SCORES_PER_BLOCK = 1 << 20  # over all threads
 
 #: X (m, d), labels (m,), weights (m,) or None; no row has weight 0.
 Batch = tuple[Features, NDArray[Any], NDArray[np.float64] | None]
-#: What is known about a refinement, in values that JSON can hold.
+#: JSON-serialisable facts about a refinement.
 Facts = dict[str, Any]
 #: Each call passes over all rows, in the same order.
 Rows = Callable[[], Iterator[Batch]]
-#: Learns a hash function and class weights (C, r) in closed form.
+#: Computes a hash function and class weights (C, r) in closed form.
 Start = Callable[[Coordinates], tuple[HashFunction, NDArray[np.int8]]]
 
 
@@ -108,8 +108,8 @@ class Refined:
     Attributes
     ----------
     model : PackedModel
-        The refined one, or the one that it started from where that is better on the held-out rows;
-        with a short list and a temperature chosen on them.
+        The refined model, or the initial one if that is more accurate on the held-out rows, with
+        short list and temperature chosen on these rows.
     facts : Facts
     """
 
@@ -131,28 +131,28 @@ def refine(
     steepness: float,
     groups: NDArray[np.intp] | None = None,
 ) -> Refined | None:
-    """Learn a model from sums over rows, and refine it on the rows.
+    """Fit a model to sums over rows, and refine it on the rows.
 
     Parameters
     ----------
     settings : Settings
     statistics : Statistics
-    rows : passes over the rows that were summed, or a sample of them
-    n_rows : int, how many rows pass
-    start : learns the model to start from
-    steepness : float, of the scores of the model to start from
-    groups : (n_rows,) index of each row's group, none of which is held out in part, or None
+    rows : callable that passes over the rows that were summed, or a sample of them
+    n_rows : int, number of rows in a pass
+    start : computes the initial model
+    steepness : float, steepness of the initial model's scores
+    groups : (n_rows,) index of each row's group, or None; whole groups are held out
 
     Returns
     -------
-    Refined, or None where too few rows can be held out
+    Refined, or None if too few rows can be held out
     """
     seed = int(check_random_state(settings.random_state).randint(2**31 - 1))
     split = Split(statistics, rows, n_rows, seed, settings.max_bytes // 4, groups)
     held_out = split.held_out
     if len(held_out) < 2:
         return None
-    statistics.move_beside(held_out.X)
+    statistics.move_to_device_of(held_out.X)
     sums = statistics.sums()
     labels = sums.classes[held_out.y]
     out, _ = statistics.summed(held_out.X, labels, held_out.weights, held_out.rows)
@@ -165,36 +165,36 @@ def refine(
         alpha = best_alpha(scatter, Z, held_out.y, held_out.weights)
     coordinates = coordinates_to_refine(scatter, alpha, settings.n_bits)
 
-    def judged(
+    def evaluate(
         hash_function: HashFunction,
         weights: NDArray[np.int8],
         steepness: float = 1.0,
         rescore: int | None = settings.rescore,
-    ) -> Judged:
-        with warnings.catch_warnings():  # a candidate may not even be taken
+    ) -> Evaluated:
+        with warnings.catch_warnings():  # this candidate may be rejected
             warnings.simplefilter("ignore", CodeWarning)
             weights = make_distinct(weights, weights, sums.classes)
         model = PackedModel(sums.classes, pack(weights), hash_function, steepness=steepness)
         return with_short_list(model, held_out, rescore)
 
-    before = judged(*start(coordinates), steepness)
+    before = evaluate(*start(coordinates), steepness)
     best, about_epochs = _learn(settings, split, coordinates, before.model, seed)
     for Q, t, weights in best.candidates():
         hash_function = coordinates.hash_function(Q, t, settings.precision)
-        after = judged(hash_function, weights)
+        after = evaluate(hash_function, weights)
         taken = after.accuracy >= before.accuracy
         if taken:
-            make_distinct(weights, weights, sums.classes)  # which warns
+            make_distinct(weights, weights, sums.classes)  # this time with its warnings
             break
-    # Whether class means give weights as good as the learned ones decides what classes get that
-    # gain rows later on.
-    of_means = class_mean_weights(hash_function, sums)
-    by_means = judged(hash_function, of_means, rescore=after.model.rescore)
+    # If the codes of class means are as good as the learned weights, `updated_model` uses them for
+    # classes that gain rows.
+    mean_weights = class_mean_weights(hash_function, sums)
+    by_means = evaluate(hash_function, mean_weights, rescore=after.model.rescore)
     chosen = (after if taken else before).model
     chosen.temperature = fitted_temperature(chosen, held_out.X, held_out.y, held_out.weights)
     settings.print_line(
         f"refinement: {before.accuracy:.2%} before, {after.accuracy:.2%} after, on "
-        f"{len(held_out)} held-out rows; {'taken' if taken else 'not taken'}; "
+        f"{len(held_out)} held-out rows; {'kept' if taken else 'not kept'}; "
         f"short list of {chosen.rescore}"
     )
     facts = {
@@ -210,20 +210,20 @@ def refine(
 
 
 # -------------------------------------------------------------------------------------------------
-# Rows to learn from, and rows held out
+# Training rows and held-out rows
 # -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Some rows.
+    """A sample of the rows.
 
     Attributes
     ----------
-    X : (m, d), as they are or whitened
+    X : (m, d), untransformed or whitened
     y : (m,) index of each row's class
     weights : (m,)
-    rows : (m,) numbers of the rows, ascending
+    rows : (m,) row numbers, ascending
     """
 
     X: Array
@@ -235,39 +235,39 @@ class Sample:
         return len(self.y)
 
     def mean(self, values: NDArray[Any]) -> float:
-        """Mean of one value per row, by the rows' weights."""
+        """Weighted mean of one value per row."""
         return float(np.average(values, weights=self.weights))
 
     @property
     def effective_size(self) -> float:
-        """How many rows of equal weight would leave as much uncertainty."""
+        """Effective sample size, given the weights."""
         return float(self.weights.sum() ** 2 / (self.weights @ self.weights))
 
-    def lead(self, difference: NDArray[np.float64]) -> float:
-        """Mean of a difference (m,), in its standard errors."""
-        lead = self.mean(difference)
-        variance = max(self.mean(difference**2) - lead**2, 0.0)
-        return lead / max(math.sqrt(variance / self.effective_size), 1e-12)
+    def t_statistic(self, difference: NDArray[np.float64]) -> float:
+        """Mean of a difference (m,), in units of its standard error."""
+        mean = self.mean(difference)
+        variance = max(self.mean(difference**2) - mean**2, 0.0)
+        return mean / max(math.sqrt(variance / self.effective_size), 1e-12)
 
 
 class Split:
-    """Held-out rows, and samples of the rows that remain for training.
+    """Held-out rows, and samples of the remaining training rows.
 
     Parameters
     ----------
     statistics : Statistics, the sums over all rows
-    rows : passes over the rows that were summed, or over a sample of them
-    n_rows : int, how many rows pass
+    rows : callable that passes over the rows that were summed, or over a sample of them
+    n_rows : int, number of rows in a pass
     seed : int
-    max_bytes : int, memory that a sample may take
+    max_bytes : int, maximum size of a sample
     groups : (n_rows,) index of each row's group, optional
-        Rows of one group are all held out or none.
+        Whole groups are held out.
 
     Attributes
     ----------
     held_out : Sample
     n_training, n_per_sample : int
-        Rows that are not held out, and how many of them a sample has.
+        Number of rows that are not held out, and number of rows per sample of them.
     """
 
     def __init__(
@@ -282,10 +282,10 @@ class Split:
         self._statistics, self._sums = statistics, statistics.sums()
         self._rows, self._seed, self._n_samples = rows, seed, 0
         max_rows = max(1024, max_bytes // (4 * len(statistics.shift)))
-        if n_rows > max_rows:  # rows of a sample are held twice for a moment
+        if n_rows > max_rows:  # a sample briefly takes twice its memory
             max_rows = max(1024, max_rows // 2)
         n_rows = max(n_rows, 1)
-        # Of rows of uneven weights more are held out, so that they say enough.
+        # With uneven weights more rows are held out, as fewer of them count.
         n_effective = n_rows * statistics.effective_rows / max(statistics.n_rows, 1)
         share = min(max(_HELD_OUT_SHARE, _MIN_HELD_OUT / n_effective), _MAX_HELD_OUT_SHARE)
         share = min(share, _MAX_HELD_OUT / n_rows)
@@ -298,11 +298,11 @@ class Split:
 
     @property
     def holds_all(self) -> bool:
-        """Whether a sample has all training rows."""
+        """Whether a sample contains all training rows."""
         return self.n_per_sample == self.n_training
 
     def _hold_out(self, share: float) -> tuple[Sample, int]:
-        """Rows to hold out, and how many can be used; no class loses more than half its weight."""
+        """Held-out rows, and the number of usable rows; classes keep at least half their weight."""
         found, n_usable = self._choose(lambda rows: uniform(rows, self._seed, 0) < share)
         y, available = found.y, self._sums.class_weights
         lost = np.bincount(y, weights=found.weights, minlength=len(available))
@@ -311,15 +311,15 @@ class Split:
         return Sample(X, y[stay], weights, rows), n_usable
 
     def _hold_out_groups(self, groups: NDArray[np.intp], n_wanted: float) -> tuple[Sample, int]:
-        """Whole groups, in random order; no class loses more than half of its weight to them.
+        """Hold out whole groups, in random order; classes keep at least half their weight.
 
-        The first group may have any number of rows, and others join it up to `n_wanted` rows.
+        The first group may have any number of rows; others are added up to `n_wanted` rows.
         """
-        everything = [
+        batches = [
             (to_host(labels), np.ones(X.shape[0]) if weights is None else weights)
             for X, labels, weights in self._rows()
         ]
-        labels, sample_weight = (np.concatenate(parts) for parts in zip(*everything, strict=True))
+        labels, sample_weight = (np.concatenate(parts) for parts in zip(*batches, strict=True))
         y = np.searchsorted(self._sums.classes, labels)
         available = np.bincount(y, weights=sample_weight, minlength=len(self._sums.classes))
         by_group = np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))[:-1])
@@ -340,13 +340,13 @@ class Split:
     def epochs(
         self, max_epochs: int, n_visits: int, transform: Callable[[Array], Array]
     ) -> Iterator[Sample]:
-        """Training rows, once per epoch: the same, or fresh samples where memory holds only some.
+        """Yield the training rows of each epoch: all, or samples if they do not fit into memory.
 
         Parameters
         ----------
-        max_epochs : int, where a sample has all rows
-        n_visits : int, rows that are shown in all
-        transform : takes blocks of rows (m, d), and gives what is held of them
+        max_epochs : int, maximum number of epochs if a sample contains all rows
+        n_visits : int, number of row visits in total
+        transform : function applied to blocks of rows (m, d) before they are stored
         """
         if self.holds_all:
             sample = self.training_sample(transform)
@@ -358,16 +358,18 @@ class Split:
             sample = self.training_sample(transform)
             for _ in range(min(max(1, n_repeats), _MAX_EPOCHS_PER_SAMPLE)):
                 yield sample
-            del sample  # or two samples would be held at once
+            del sample  # or two samples would be in memory at once
 
     def training_sample(self, transform: Callable[[Array], Array]) -> Sample:
-        """Rows that are not held out: all, or others each time where memory holds only some."""
+        """Rows that are not held out: all, or a fresh sample if they do not fit into memory."""
         self._n_samples += 1
         salt, share = self._n_samples, self.n_per_sample / max(self.n_training, 1)
 
         def chosen(rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-            free = ~np.isin(rows, self.held_out.rows, assume_unique=True)
-            return free if share == 1.0 else free & (uniform(rows, self._seed, salt) < share)
+            training = ~np.isin(rows, self.held_out.rows, assume_unique=True)
+            if share == 1.0:
+                return training
+            return training & (uniform(rows, self._seed, salt) < share)
 
         return self._choose(chosen, transform)[0]
 
@@ -376,9 +378,9 @@ class Split:
         choose: Callable[[NDArray[np.intp]], NDArray[np.bool_]],
         transform: Callable[[Array], Array] = lambda X: X,
     ) -> tuple[Sample, int]:
-        """Rows that `choose` picks by their numbers, and how many it could pick from.
+        """Rows that `choose` selects by row number, and the number of usable rows.
 
-        These are the rows of classes that are in the sums, unless they have hardly any weight.
+        Usable are rows of classes in the sums, unless their weight is negligible.
         """
         classes, statistics = self._sums.classes, self._statistics
         min_weight = _MIN_WEIGHT * statistics.total_weight / max(statistics.n_rows, 1)
@@ -403,51 +405,51 @@ class Split:
 
         blocks = [transform(block) for block in _equal_blocks(chosen_rows())]
         if not parts:
-            raise ValueError("batches must give the rows each time it is called, found none")
-        y, of_rows, numbers = (np.concatenate(part) for part in zip(*parts, strict=True))
-        X = _joined(blocks, statistics.n_features)
-        return Sample(X, y, of_rows, numbers), n_usable
+            raise ValueError("batches must yield the rows each time it is called, found none")
+        y, sample_weight, numbers = (np.concatenate(part) for part in zip(*parts, strict=True))
+        X = _concatenate(blocks, statistics.n_features)
+        return Sample(X, y, sample_weight, numbers), n_usable
 
 
 def _at_most_half(lost: NDArray[Any], available: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether weights are at most half of others; the slack is for the order of adding them up."""
+    """Whether `lost` is at most half of `available`, up to rounding of the sums."""
     return np.asarray(2.0 * lost <= (1.0 + 1e-9) * available)
 
 
 def _equal_blocks(parts: Iterable[Array]) -> Iterator[Array]:
-    """The same rows in blocks of one size, so that batches of any size are rounded alike."""
-    waiting: list[Array] = []
+    """The rows in blocks of equal size, so that rounding does not depend on the batch size."""
+    pending: list[Array] = []
     for X in parts:
-        if is_foreign(X):  # for which blocks of one size would be small ones
+        if is_foreign(X):  # these blocks would be too small for a device
             yield X
             continue
-        room = _ROWS_PER_BLOCK - sum(map(len, waiting))
-        waiting.append(X[:room])
+        room = _ROWS_PER_BLOCK - sum(map(len, pending))
+        pending.append(X[:room])
         if len(X) >= room:
-            yield waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
-            waiting = [X[room:]] if len(X) > room else []
-    if waiting:
-        yield waiting[0] if len(waiting) == 1 else np.concatenate(waiting)
+            yield pending[0] if len(pending) == 1 else np.concatenate(pending)
+            pending = [X[room:]] if len(X) > room else []
+    if pending:
+        yield pending[0] if len(pending) == 1 else np.concatenate(pending)
 
 
-def _joined(blocks: list[Array], n_features: int) -> Array:
-    """All rows; each block is released once it is copied."""
+def _concatenate(blocks: list[Array], n_features: int) -> Array:
+    """Concatenate blocks of rows, releasing each block once it is copied."""
     if not blocks:
         return np.empty((0, n_features), dtype=np.float32)
     if is_foreign(blocks[0]):
         return namespace(blocks[0]).concat(blocks)
     shape = sum(map(len, blocks)), blocks[0].shape[1]
-    found, at = np.empty(shape, dtype=np.result_type(*blocks)), 0
+    rows, start = np.empty(shape, dtype=np.result_type(*blocks)), 0
     blocks.reverse()
     while blocks:
         block = blocks.pop()
-        found[at : at + len(block)] = block
-        at += len(block)
-    return found
+        rows[start : start + len(block)] = block
+        start += len(block)
+    return rows
 
 
 def uniform(rows: NDArray[np.intp], seed: int, salt: int) -> NDArray[np.float64]:
-    """A number in [0, 1) for each row number, as good as random: the mixing of SplitMix64."""
+    """Pseudo-random number in [0, 1) for each row number: the mixing function of SplitMix64."""
     start = (seed * 0x9E3779B97F4A7C15 + salt * 0xD1B54A32D192ED03) % 2**64
     mixed = rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(start)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -457,7 +459,7 @@ def uniform(rows: NDArray[np.intp], seed: int, salt: int) -> NDArray[np.float64]
 
 
 # -------------------------------------------------------------------------------------------------
-# Learning
+# Training
 # -------------------------------------------------------------------------------------------------
 
 
@@ -468,12 +470,12 @@ def _learn(
     start: PackedModel,
     seed: int,
 ) -> tuple[BestEpoch, Facts]:
-    """Epochs of steps over the training rows, each judged on the held-out rows.
+    """Run epochs over the training rows, evaluating each on the held-out rows.
 
     Returns
     -------
     best : BestEpoch
-    facts : number of epochs, number of steps planned, and why it stopped, if early
+    facts : number of epochs, planned number of steps, and the reason for stopping early, if any
     """
     max_epochs, max_visits = _MAX_EPOCHS, _MAX_VISITS
     if coordinates.sums.anchors is not None:
@@ -517,17 +519,17 @@ def _start_refinement(
     schedule: Schedule,
     random: np.random.Generator,
 ) -> Refinement:
-    """Refinement of a model; weights of very many classes follow from the projection."""
+    """Set up the refinement of a model; with very many classes, weights follow the projection."""
     weights, refit = start.unpacked_weights(), None
     if len(weights) > _MAX_LEARNED_CLASSES:
         weights = class_mean_weights(start.hash_function, coordinates.sums)
 
         def refit(Q: Array, t: Array) -> Array:
             xp, means = namespace(Q), coordinates.means
-            found = xp.empty(weights.shape, dtype=xp.int8, device=device(Q))
+            refitted = xp.empty(weights.shape, dtype=xp.int8, device=device(Q))
             for part in class_blocks(len(weights)):
-                found[part, :] = signs(means[part, :] @ Q + t, xp.int8)
-            return found
+                refitted[part, :] = signs(means[part, :] @ Q + t, xp.int8)
+            return refitted
 
     Q, t = coordinates.projected(start.hash_function)
     score_deviation = target_deviation(coordinates.sums)
@@ -552,7 +554,7 @@ def _epoch(
     random: np.random.Generator,
     settings: Settings,
 ) -> None:
-    """Steps over the rows of a sample, in another order each time; see `mini_batches`."""
+    """Steps over the rows of a sample, in a new random order: see `mini_batches`."""
     y, sample_weight = like(sample.y, sample.X), None
     if np.ptp(sample.weights) > 0:
         sample_weight = (sample.weights / sample.weights.mean()).astype(np.float32)
@@ -565,30 +567,30 @@ def _epoch(
 
 
 @dataclass(frozen=True)
-class Judged:
+class Evaluated:
     """A model with a short list, and its accuracy on the held-out rows."""
 
     model: PackedModel
     accuracy: float
 
 
-def with_short_list(model: PackedModel, held_out: Sample, rescore: int | None) -> Judged:
-    """Give a model a short list, and judge it on held-out rows.
+def with_short_list(model: PackedModel, held_out: Sample, rescore: int | None) -> Evaluated:
+    """Choose the length of a model's short list, and evaluate it on held-out rows.
 
-    Of the lengths to choose from it is the first one, unless another is clearly better: on nearly
-    all data a short list is better than none, by less than so few rows can tell.
+    The first of the candidate lengths is used unless another is clearly better: on nearly all data
+    a short list improves accuracy, but by less than is significant on so few rows.
     """
     labels = model.classes[held_out.y]
-    right = {}
+    correct = {}
     for length in RESCORE_LENGTHS if rescore is None else (rescore,):
         model.rescore = length
-        right[length] = (to_host(model.predict(held_out.X)) == labels).astype(np.float64)
-    chosen, *others = right
+        correct[length] = (to_host(model.predict(held_out.X)) == labels).astype(np.float64)
+    chosen, *others = correct
     for length in others:
-        if held_out.lead(right[length] - right[chosen]) > 1.0:
+        if held_out.t_statistic(correct[length] - correct[chosen]) > 1.0:
             chosen = length
     model.rescore = chosen
-    return Judged(model, held_out.mean(right[chosen]))
+    return Evaluated(model, held_out.mean(correct[chosen]))
 
 
 #: Projection, intercept and weights.
@@ -596,11 +598,11 @@ _Candidate = tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int8]]
 
 
 class BestEpoch:
-    """Which epoch to keep.
+    """Keeps the parameters of the best epochs.
 
-    That is the last epoch that is not clearly worse than the best: differences within the standard
-    error are not significant, and the steps become smaller and better towards the end.
-    Where that one is not as good as the start, by a few rows, the best one may be.
+    Preferred is the last epoch within one standard error of the best accuracy: such differences are
+    not significant, and the smaller steps towards the end generalise better. The epoch of the best
+    accuracy is the second candidate, in case the first is slightly worse than the initial model.
 
     Parameters
     ----------
@@ -618,7 +620,7 @@ class BestEpoch:
         return math.sqrt(self._accuracy * (1.0 - self._accuracy) / self._n_rows)
 
     def offer(self, accuracy: float, refinement: Refinement) -> None:
-        """Consider the result of an epoch."""
+        """Record the result of an epoch."""
         Q, t = np.array(to_host(refinement.projection)), np.array(to_host(refinement.intercept))
         candidate = Q, t, refinement.weights
         if accuracy >= self._accuracy:
@@ -627,11 +629,11 @@ class BestEpoch:
             self._last_good = candidate
 
     def far_exceeds(self, accuracy: float) -> bool:
-        """Whether the best is so far above a later accuracy that going on is of no use."""
+        """Whether the best is so far above a later accuracy that refinement should stop."""
         return accuracy < self._accuracy - _ERRORS_TO_STOP * self._standard_error
 
     def candidates(self) -> list[_Candidate]:
-        """What to try, in this order."""
+        """Candidates, in order of preference."""
         if self._last_good is None or self._best is None:
             return []
         same = self._last_good is self._best
@@ -639,8 +641,8 @@ class BestEpoch:
 
 
 def class_mean_weights(hash_function: HashFunction, sums: Sums) -> NDArray[np.int8]:
-    """Class weights (C, r) that are the codes of the class means: ``sign(P'm_c + t)``."""
-    # Of the features as they are summed, which float32 can hold whatever their offset is.
+    """Codes (C, r) of the class means, to be used as weights: ``sign(P'm_c + t)``."""
+    # In standardised features, for which float32 is precise enough whatever their offset.
     projection = (sums.scale[:, None] * hash_function.projection).astype(np.float32)
     intercept = hash_function.intercept + sums.shift @ hash_function.projection
     weights = np.empty((len(sums.class_weights), len(intercept)), dtype=np.int8)
@@ -658,11 +660,11 @@ def fitted_temperature(
     y: NDArray[np.intp],
     sample_weight: NDArray[np.float64] | None = None,
 ) -> float:
-    """Temperature that makes the probabilities of the predicted classes reliable.
+    """Temperature that calibrates the probabilities of the predicted classes.
 
     It minimises the cross-entropy between the probability of the predicted class and whether the
-    prediction is right. The likelihood of all labels would depend most on rows whose class is not
-    even on the short list, and leave predictions less confident than they are accurate.
+    prediction is correct. The likelihood of the labels would be dominated by rows whose true class
+    is not on the short list, which makes predictions underconfident.
 
     Parameters
     ----------
@@ -671,25 +673,25 @@ def fitted_temperature(
     y : (n,) index of each row's class
     sample_weight : (n,), or None for ones
     """
-    # The first rows may be of a few classes only.
+    # The first rows may cover only a few classes.
     some = sample_rows(len(y), max(256, _MAX_CALIBRATION_PAIRS // len(model.classes)))
     X, y = take(X, some), y[some]
     sample_weight = None if sample_weight is None else sample_weight[some]
     if is_foreign(X):
         model, X = model.on_host(X)
-    listed, counts, right = _score_gaps(model, X, y)
+    listed, counts, correct = _score_gaps(model, X, y)
     if listed.shape[1] == 1:
-        counts[:, 0] -= 1.0  # the best class itself, which a short list has first
+        counts[:, 0] -= 1.0  # the best class itself, which would be first on a short list
     steps = 2.0 * np.arange(counts.shape[1])
-    # Half a row counts as wrong besides: were all right, no temperature would be too low.
-    wanted = right * (1.0 - 0.5 / (np.count_nonzero(right) + 1.0))
+    # One half of an extra row counts as wrong: if all were correct, there would be no minimum.
+    target = correct * (1.0 - 0.5 / (np.count_nonzero(correct) + 1.0))
 
     def cross_entropy(log_inverse: float) -> float:
         inverse = math.exp(log_inverse)
         others = counts @ np.exp(-inverse * steps) * np.exp(-inverse * listed[:, -1])
         others += np.exp(-inverse * listed[:, 1:-1]).sum(axis=1)
-        # Of the probability 1 / (1 + others), and of 1 less it, which would round to 0.
-        losses = np.log1p(others) - (1.0 - wanted) * np.log(np.maximum(others, 1e-300))
+        # p = 1 / (1 + others); in terms of `others`, log(1 - p) does not lose precision.
+        losses = np.log1p(others) - (1.0 - target) * np.log(np.maximum(others, 1e-300))
         return float(np.average(losses, weights=sample_weight))
 
     bounds = (math.log(1e-3), math.log(10.0))
@@ -702,27 +704,27 @@ def fitted_temperature(
 def _score_gaps(
     model: PackedModel, X: NDArray[Any], y: NDArray[np.intp]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-    """By how much scores are below the best one: all that probabilities need.
+    """Gaps between the best score and all others, which determine the probabilities.
 
     Returns
     -------
     listed : (n, m + 1), gaps of the short list, and of the best class that is not on it
-    counts : (n, r + 1), how many other classes are 0, 2, 4, ... below that one
-    right : (n,) whether the own class is the predicted one
+    counts : (n, r + 1), number of other classes 0, 2, 4, ... below that one
+    correct : (n,) whether the true class is predicted
     """
     m, width = model.n_rescored, model.n_bits + 1
     n_rows = len(y)
     listed = np.zeros((n_rows, m + 1))
     counts = np.zeros((n_rows, width))
-    right = np.empty(n_rows, dtype=bool)
+    correct = np.empty(n_rows, dtype=bool)
     n_threads = effective_threads(None)
     step = max(1, _SCORES_PER_BLOCK // (n_threads * len(model.classes)))
 
     def measure(begin: int) -> None:
         part = slice(begin, begin + step)
-        with thread_limit(1):  # for the kernels, on each thread of the pool
+        with thread_limit(1):  # one kernel thread per thread of the pool
             gaps = model.scores(X[part])
-        right[part] = gaps.argmax(axis=1) == y[part]
+        correct[part] = gaps.argmax(axis=1) == y[part]
         np.subtract(gaps.max(axis=1, keepdims=True), gaps, out=gaps)
         rows = np.arange(len(gaps))
         if m == len(model.classes):
@@ -731,10 +733,9 @@ def _score_gaps(
         listed[part] = np.sort(np.partition(gaps, m, axis=1)[:, : m + 1], axis=1)
         below = np.rint((gaps - listed[part, m:]) / 2.0).astype(np.intp)
         others = gaps >= listed[part, m:]  # the short list is above all others
-        places = (below + width * rows[:, None])[others]
-        found = np.bincount(places, minlength=width * len(gaps))
-        counts[part] = found.reshape(-1, width)
+        bins = (below + width * rows[:, None])[others]
+        counts[part] = np.bincount(bins, minlength=width * len(gaps)).reshape(-1, width)
 
     with ThreadPoolExecutor(n_threads) as pool:
         list(pool.map(measure, range(0, n_rows, step)))
-    return listed, counts, right
+    return listed, counts, correct

@@ -1,13 +1,13 @@
-"""Steps of refinement: projection and weights improved together.
+"""Steps of refinement: gradient descent on projection and weights.
 
-Mini-batches go through ``F = Q'a + t``, in coordinates in which rows of every class scatter alike.
-Two softmax cross-entropies are minimised together: that of the scores w_c.sign(F), by which the
-nearest class is found, and that of the scores w_c.tanh(F), by which a short list is ranked. Where
-sign has no slope that of tanh stands in for it, and latent weights whose signs are W learn in their
-place (straight-through gradients).
+The scores of a mini-batch are ``F = Q'a + t``, in whitened coordinates (`Coordinates`). The loss is
+the mean of two softmax cross-entropies: that of the class scores w_c.sign(F), by which the nearest
+class is found, and that of w_c.tanh(F), by which a short list is ranked. Straight-through gradients
+replace the derivative of sign by that of tanh, and the binary weights W are the signs of
+real-valued latent weights.
 
-All columns of Q keep one length: a bit is the sign of its score, and the length decides how soon
-tanh saturates.
+All columns of Q keep the same length: it does not affect the sign of a score, but determines how
+soon tanh saturates.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
     "softmax",
 ]
 
-# Chosen on held-out training rows of six data sets: see docs/accuracy.md.
+# Chosen on held-out training rows of six datasets: see docs/accuracy.md.
 LEARNING_RATE_OF_PROJECTION = 0.2  # in units of the root mean square of the entries of Q
 LEARNING_RATE_OF_INTERCEPT = 0.06  # in units of the standard deviation of the scores
 LEARNING_RATE_OF_WEIGHTS = 0.025
@@ -60,27 +60,28 @@ _WARM_UP = 0.05
 _BETA1, _BETA2 = 0.9, 0.99  # of Adam
 _TINY = 1e-9
 
-# With very many classes, a step scores those of its rows and this many others.
+# With very many classes, a step scores the classes of its rows, this many random ones, and this
+# many nearest to each row.
 _RANDOM_CLASSES = 512
 _NEAREST_CLASSES = 4
-# Weights are refitted after so many steps, or one for so many classes, because a refit of 1,000,000
-# costs as much as a hundred steps.
+# Number of steps between refits of the weights: at least this, and one step per this many classes,
+# because a refit of 1,000,000 classes costs as much as a hundred steps.
 STEPS_BETWEEN_REFITS = 16
 _CLASSES_PER_STEP = 4096
-# Parts of a mini-batch that may be computed at the same time. Their number is fixed, so that
-# rounding does not depend on the number of threads.
+# Parts of a mini-batch that may be computed in parallel. Their number is fixed, so that rounding
+# does not depend on the number of threads.
 _PARTS = 2
 _ROWS_PER_BLOCK = 1024
 
-#: Weights (C, r) that suit a projection Q (k, r) and an intercept (r,).
+#: Computes the weights (C, r) for a projection Q (k, r) and an intercept (r,).
 Refit = Callable[[Array, Array], Array]
-#: Probabilities (m, C) to learn, of the scores by signs and of those by tanh.
+#: Target probabilities (m, C) for the class scores by sign and for those by tanh.
 Targets = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Factor of the learning rates: a short rise, then a quarter of a cosine down to 0.
+    """Learning-rate factor: a linear warm-up, then a quarter of a cosine down to 0.
 
     Attributes
     ----------
@@ -92,7 +93,7 @@ class Schedule:
     peak: float = 1.0
 
     def at(self, step: int) -> float:
-        """Factor of the learning rates at a step, counted from 1."""
+        """Learning-rate factor at a step, counted from 1."""
         share = step / self.n_steps
         return self.peak * (min(1.0, share / _WARM_UP) * math.cos(0.5 * math.pi * min(share, 1.0)))
 
@@ -100,9 +101,9 @@ class Schedule:
 def mini_batches(
     n_rows: int, n_per_step: int, random: np.random.Generator, X: Array = None
 ) -> Iterator[Array]:
-    """Indices of the rows X of each step of an epoch, where they lie; another order each time.
+    """Yield the row indices of each step of an epoch, in random order, on the device of X.
 
-    Rows at the end that do not fill a mini-batch are left out.
+    Rows at the end that do not fill a mini-batch are skipped.
     """
     order = like(random.permutation(n_rows), X)
     # A sample may have fewer rows than expected, and an epoch must have at least one step.
@@ -112,8 +113,8 @@ def mini_batches(
 
 
 def sharpness(n_classes: int, n_bits: int) -> tuple[float, float]:
-    """Factors of the scores in the softmax, by signs and by real values."""
-    # With few classes and many bits, scores are sharper than the classes need.
+    """Factors on the class scores in the softmax, by sign and by tanh."""
+    # With few classes and many bits, scores are sharper than needed.
     nats = max(math.log(n_classes), math.log(n_bits) - 1.4)
     of_signs, of_tanh = SHARPNESS_OF_SIGNS * nats / n_bits, SHARPNESS_OF_TANH * nats / n_bits
     return float(np.float32(of_signs)), float(np.float32(of_tanh))
@@ -135,7 +136,7 @@ class Adam:
         gradient = gradient * gradient
         gradient *= 1.0 - _BETA2
         square += gradient
-        # The corrections for the start of both means, as one factor of the step.
+        # The bias corrections of both moments, combined into one factor.
         unbiased = (1.0 - _BETA2**step) ** 0.5
         change = self._xp.sqrt(square)
         change += _TINY * unbiased
@@ -145,23 +146,23 @@ class Adam:
 
 
 class Refinement:
-    """A hash function and weights that learn from mini-batches of rows.
+    """A hash function and weights that are trained on mini-batches of rows.
 
     Parameters
     ----------
-    projection : (k, r), the projection Q to start from; its columns get one length
+    projection : (k, r), initial projection Q; its columns are rescaled to the same length
     intercept : (r,)
     weights : (C, r) in {-1, +1}
     means : (C, k), the class means in the coordinates of the rows
-    length : float, of the columns of Q
+    length : float, length of the columns of Q
     score_deviation : float, standard deviation of the scores F
     schedule : Schedule
-    random : draws the classes that are scored, where not all are
-    refit : optional
-        Gives the weights (C, r) that suit a projection and an intercept. Where given, weights are
-        refitted from time to time, instead of learning by steps of their own.
+    random : generator that selects random classes to score, unless `score_all`
+    refit : callable, optional
+        Computes the weights (C, r) for a projection and an intercept. If given, weights are
+        recomputed from time to time instead of being trained by gradient steps.
     score_all : bool
-        Whether a step scores all classes, or only some of very many.
+        Whether a step scores all classes, or only a subset.
     """
 
     def __init__(
@@ -187,13 +188,13 @@ class Refinement:
         self._schedule, self._random = schedule, random
         self._refit, self._score_all = refit, score_all
         self._steps_between_refits = max(STEPS_BETWEEN_REFITS, len(weights) // _CLASSES_PER_STEP)
-        # With very many classes, a step scores only some of them, and converts only their signs.
-        in_floats = score_all or self._on_device
-        self._signs = xp.astype(like(weights, means), xp.float32 if in_floats else xp.int8)
+        # If a step scores only some classes, it converts only their signs to float.
+        as_float = score_all or self._on_device
+        self._signs = xp.astype(like(weights, means), xp.float32 if as_float else xp.int8)
         self._sharpness = sharpness(*weights.shape)
         self._steps = 0
         self._losses: list[Array] = []
-        # What learns by steps, and the learning rates.
+        # Arrays updated by gradient steps, and their learning rates.
         self._learned = [self.projection, self.intercept]
         self._learning_rates = [
             LEARNING_RATE_OF_PROJECTION * self._length / math.sqrt(projection.shape[0]),
@@ -214,18 +215,18 @@ class Refinement:
         return np.array(to_host(self._signs), dtype=np.int8)
 
     def mean_loss(self) -> float:
-        """Mean cross-entropy of the rows of the steps since this was last called."""
+        """Mean cross-entropy over the steps since the last call."""
         losses, self._losses = self._losses, []
         return float(np.mean([float(loss) for loss in losses])) if losses else 0.0
 
     @property
     def progress(self) -> float:
-        """Share of the schedule that is done; 1 at its end."""
+        """Completed share of the schedule, in [0, 1]."""
         return self._steps / self._schedule.n_steps
 
     @property
     def finished(self) -> bool:
-        """Whether the schedule is at its end."""
+        """Whether the schedule is complete."""
         return self._steps >= self._schedule.n_steps
 
     def step(
@@ -235,14 +236,14 @@ class Refinement:
         sample_weight: Array | None = None,
         targets: Targets | None = None,
     ) -> None:
-        """Learn from one mini-batch.
+        """Update projection, intercept and weights on one mini-batch.
 
         Parameters
         ----------
         A : (m, k) rows
         y : (m,) index of each row's class
-        sample_weight : (m,) of mean about 1, optional
-        targets : probabilities to learn instead of the own class, where all are scored, on the host
+        sample_weight : (m,) with mean about 1, optional
+        targets : target probabilities instead of the true class; only with `score_all`, on the host
         """
         self._steps += 1
         factors = self._xp.full_like(A[:, 0], 1.0 / A.shape[0])
@@ -260,8 +261,8 @@ class Refinement:
         if self._refit is not None and (
             self._steps % self._steps_between_refits == 0 or self.finished
         ):
-            found = self._refit(self.projection, self.intercept)
-            self._signs[...] = self._xp.astype(found, self._signs.dtype, copy=False)
+            weights = self._refit(self.projection, self.intercept)
+            self._signs[...] = self._xp.astype(weights, self._signs.dtype, copy=False)
             self._index = None
 
     def _host_step(
@@ -271,7 +272,7 @@ class Refinement:
         factors: NDArray[np.float32],
         targets: Targets | None,
     ) -> float:
-        """A step on the host, in parts on several threads, and its loss."""
+        """Take a step on the host, in parts on several threads; returns its loss."""
         weights = self._signs
         if not self._score_all:
             classes = self._scored_classes(A, y)
@@ -293,23 +294,23 @@ class Refinement:
     def _device_step(
         self, A: Array, y: Array, factors: Array, drawn: Array, factor: float, step: int
     ) -> Array:
-        """A step on a device, and its loss; of classes that come twice, the first is scored."""
+        """Take a step on a device; returns its loss. Duplicate classes are scored only once."""
         xp, weights, bias = self._xp, self._signs, None
         if not self._score_all:
             codes = signs(A @ self.projection + self.intercept)
             nearest = top_k(codes @ weights.T, min(_NEAREST_CLASSES, weights.shape[0]))[1]
             classes = xp.sort(xp.concat([y, xp.reshape(nearest, (-1,)), drawn]))
-            again = xp.astype(classes[1:] == classes[:-1], A.dtype)
-            bias = xp.concat([xp.zeros_like(again[:1]), -1e9 * again])
+            duplicate = xp.astype(classes[1:] == classes[:-1], A.dtype)
+            bias = xp.concat([xp.zeros_like(duplicate[:1]), -1e9 * duplicate])
             weights, y = take(weights, classes), xp.searchsorted(classes, y)
         loss, gradients = self._gradients(A, y, factors, weights, bias)
         self._move(gradients, factor, step)
         return loss
 
     def _scored_classes(self, A: NDArray[np.float32], y: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Which of very many classes a step scores, ascending.
+        """Indices of the classes that a step scores, ascending.
 
-        Those of the rows, those with the nearest codes, and some drawn at random.
+        These are the classes of the rows, those with the nearest codes, and some random ones.
         """
         if self._index is None:
             self._index = HammingIndex(pack(self._signs))
@@ -327,7 +328,7 @@ class Refinement:
         bias: Array | None = None,
         targets: Targets | None = None,
     ) -> tuple[Array, list[Array]]:
-        """Loss of some rows, and its gradients by what learns."""
+        """Loss over some rows, and its gradients with respect to the trained arrays."""
         codes, activations = signs_and_tanh(A, self.projection, self.intercept)
         loss, by_scores, by_weights = cross_entropy(
             codes,
@@ -340,7 +341,7 @@ class Refinement:
             targets,
             learn_weights=self._refit is None,
         )
-        # The slope of tanh, also instead of that of sign.
+        # The derivative of tanh, which also replaces that of sign.
         activations *= activations
         by_scores -= by_scores * activations
         gradients = [A.T @ by_scores, self._xp.sum(by_scores, axis=0)]
@@ -365,31 +366,31 @@ class Refinement:
             self._signs[...] = signs(latent)
 
     def classify(self, A: NDArray[np.float32], *, rescored: bool) -> NDArray[np.intp]:
-        """Index of the best class of rows (n, k), shape (n,): the nearest, or by real scores."""
+        """Predicted class indices (n,) of rows (n, k), by nearest code or by real-valued scores."""
         by_tanh = rescored and self._score_all
         if self._on_device:
             values = A @ self.projection + self.intercept
             values = self._xp.tanh(values) if by_tanh else signs(values)
             return to_host(self._xp.argmax(values @ self._signs.T, axis=1))
-        found = np.empty(len(A), dtype=np.intp)
+        predicted = np.empty(len(A), dtype=np.intp)
         index = None if by_tanh else HammingIndex(pack(self._signs))
         for start in range(0, len(A), _ROWS_PER_BLOCK):
             part = slice(start, start + _ROWS_PER_BLOCK)
             scores = A[part] @ self.projection + self.intercept
             if index is None:
-                found[part] = np.argmax(np.tanh(scores) @ self._signs.T, axis=1)
+                predicted[part] = np.argmax(np.tanh(scores) @ self._signs.T, axis=1)
             else:
-                found[part] = index.nearest(pack(scores >= 0))[0]
-        return found
+                predicted[part] = index.nearest(pack(scores >= 0))[0]
+        return predicted
 
     def close(self) -> None:
-        """End the threads, and release what was recorded."""
+        """Stop the threads, and release the recorded step."""
         self._pool.shutdown()
         del self._step_on_device
 
 
 def _latent_weights(values: Array, weights: Array) -> Array:
-    """Latent weights (C, r) whose signs are `weights`, larger where class means score clearly."""
+    """Latent weights (C, r) with the signs of `weights`, scaled by the scores of class means."""
     xp = namespace(values)
     size = max(float(xp.sqrt(xp.mean(values**2))), _TINY)
     latent = xp.where((values >= 0) == (weights > 0), values / size, 0.1 * weights)
@@ -397,14 +398,14 @@ def _latent_weights(values: Array, weights: Array) -> Array:
 
 
 def signs_and_tanh(A: Array, Q: Array, t: Array) -> tuple[Array, Array]:
-    """Codes of rows (m, k) by signs and by tanh, each (m, r)."""
+    """Signs and tanh of the scores of rows (m, k), each (m, r)."""
     xp, scores = namespace(A), A @ Q
     scores += t
     return signs(scores), np.tanh(scores, out=scores) if xp is np else xp.tanh(scores)
 
 
 def softmax(scores: Array, bias: Array | None = None) -> Array:
-    """Probabilities of the classes from their scores (m, C), which are overwritten."""
+    """Class probabilities from the class scores (m, C), which are overwritten."""
     xp = namespace(scores)
     if bias is not None:
         scores += bias
@@ -426,28 +427,28 @@ def cross_entropy(
     *,
     learn_weights: bool = True,
 ) -> tuple[Array, Array, Array | None]:
-    """Mean of the cross-entropies of classes by signs and by tanh, and its gradients.
+    """Mean of the cross-entropies by sign and by tanh, and its gradients.
 
     Parameters
     ----------
     codes, activations : (m, r), signs of the rows' scores F and their tanh
-    weights : (C, r), signs
+    weights : (C, r), in {-1, +1}
     y : (m,) index of each row's class
-    factors : (m,) shares of the rows in the loss
-    sharp : factors of the scores in the softmax, by signs and by tanh
-    bias : (C,), added to the scores of the classes, optional
-    targets : probabilities to learn instead of the own class, optional
+    factors : (m,) weights of the rows in the loss
+    sharp : factors on the class scores in the softmax, by sign and by tanh
+    bias : (C,), added to the class scores, optional
+    targets : target probabilities instead of the true class, optional
 
     Returns
     -------
-    loss : of the own classes; 0 where there are targets
-    by_codes : (m, r), by codes and activations alike
-    by_weights : (C, r), or None unless weights learn
+    loss : float, 0 if there are targets
+    by_codes : (m, r), gradient with respect to codes and activations
+    by_weights : (C, r), gradient with respect to the weights, or None unless `learn_weights`
     """
     xp, loss = namespace(codes), 0.0
     by_signs = softmax(codes @ weights.T * sharp[0], bias)
     by_tanh = softmax(activations @ weights.T * sharp[1], bias)
-    # Slopes of the cross-entropies by the scores of the classes.
+    # Turn the probabilities into gradients with respect to the class scores.
     if targets is None:
         at = xp.arange(codes.shape[0], device=device(codes)), y
         log_likelihood = SHARE_OF_SIGNS * xp.log(by_signs[at] + _TINY)
