@@ -88,7 +88,7 @@ def run(seed: int, n: int, memory: int, seconds: float) -> None:
             damaged, way = mutated(rng, content)
             Path(path).write_bytes(damaged)
             faulthandler.dump_traceback_later(10 * seconds, exit=True)
-            start = time.perf_counter()
+            start = time.process_time()  # a busy machine may delay it
             try:
                 with np.errstate(all="ignore"):
                     read(path, "statistics" if name.startswith("statistics") else "model")
@@ -99,7 +99,7 @@ def run(seed: int, n: int, memory: int, seconds: float) -> None:
             except BaseException:
                 print(f"seed {seed}, file {i}: {way} of {name}", file=sys.stderr)
                 raise
-            elapsed = time.perf_counter() - start
+            elapsed = time.process_time() - start
             assert elapsed < seconds, f"seed {seed}, file {i}: {way} of {name}: {elapsed:.1f} s"
             slowest = max(slowest, elapsed)
             outcomes[outcome] += 1
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=100_000, help="number of damaged files")
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(4), "little"))
     parser.add_argument("--memory", type=int, default=64, help="maximum additional MiB")
-    parser.add_argument("--seconds", type=float, default=2.0, help="maximum seconds per file")
+    parser.add_argument("--seconds", type=float, default=2.0, help="maximum CPU seconds per file")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:

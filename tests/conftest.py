@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Many more examples: pytest --hypothesis-profile thorough
-quiet = {"deadline": None, "suppress_health_check": [HealthCheck.function_scoped_fixture]}
-settings.register_profile("tests", max_examples=50, **quiet)
-settings.register_profile("thorough", max_examples=2000, **quiet)
+# Nothing depends on the speed of the machine, and the same examples are tried every time.
+# Many more, and others: pytest --hypothesis-profile thorough
+quiet = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+}
+settings.register_profile("tests", max_examples=50, derandomize=True, **quiet)
+settings.register_profile("thorough", max_examples=2000, derandomize=False, **quiet)
 settings.load_profile("tests")
 
 # A shell that runs the tests in the background has its children ignore the interrupts that some

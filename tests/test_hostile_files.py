@@ -276,11 +276,7 @@ def test_every_truncation_and_every_flipped_byte_of_the_header(tmp_path, name):
 
 def test_two_thousand_damaged_files_cause_no_crash():
     command = [sys.executable, str(FUZZER), "--n", "2000"]
-    seed = os.environ.get("BITCLASS_FUZZ_SEED")
-    done = subprocess.run(
-        command + (["--seed", seed] if seed else []), capture_output=True, text=True
-    )
-    print(done.stdout)  # with the seed
+    done = subprocess.run([*command, "--seed", "0"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -187,8 +187,9 @@ def test_an_interrupt_at_any_moment_adds_a_whole_batch_or_nothing():
     n_added, n_interrupted = 1, 0
     began = time.perf_counter()
     one.summed(X, labels, weights, np.arange(4000))
-    for pause in rng.uniform(0, 2 * (time.perf_counter() - began), 40):
-        timer = threading.Timer(pause, os.kill, (os.getpid(), signal.SIGINT))
+    longest = 2 * (time.perf_counter() - began)
+    for _ in range(40):
+        timer = threading.Timer(rng.uniform(0, longest), os.kill, (os.getpid(), signal.SIGINT))
         before = found.n_rows
         try:
             timer.start()
@@ -198,7 +199,9 @@ def test_an_interrupt_at_any_moment_adds_a_whole_batch_or_nothing():
         except KeyboardInterrupt:
             n_interrupted += 1
         timer.join()
-        n_added += found.n_rows > before
+        is_added = found.n_rows > before
+        longest *= 0.8 if is_added else 1.25  # follows the speed of the machine, which may change
+        n_added += is_added
         assert found.n_rows == 4000 * n_added
         np.testing.assert_allclose(found.class_weights, n_added * one.class_weights)
         np.testing.assert_allclose(found.gram, n_added * one.gram, rtol=1e-6)

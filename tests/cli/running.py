@@ -113,7 +113,7 @@ class Forks:
 
     def __exit__(self, *error):
         self._process.stdin.close()
-        self._process.wait(60)
+        self._process.wait(300)
         self._process.stdout.close()
 
 

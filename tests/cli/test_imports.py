@@ -31,7 +31,7 @@ finally:
         capture_output=True,
         text=True,
         env=environment(),
-        timeout=60,
+        timeout=300,
         **options,
     )
     assert done.returncode == 0, done.stderr
@@ -59,7 +59,7 @@ def test_the_list_of_commands_agrees_with_their_help(name):
 
 def test_the_package_is_a_command():
     done = subprocess.run(
-        [sys.executable, "-m", "bitclass", "--version"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "bitclass", "--version"], capture_output=True, text=True, timeout=300
     )
     assert done.stdout == succeed("--version") == f"bitclass {library.__version__}\n"
 
@@ -82,6 +82,6 @@ Service([ServedModel("m", load("m")).with_extractor()])
     X, y = problem(60, 6)
     library.BinaryCodeClassifier(16, refine=False).fit(X, y).save(tmp_path / "m")
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr

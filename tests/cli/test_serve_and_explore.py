@@ -56,7 +56,7 @@ def exploring(*arguments):
 
 
 def got(address):
-    with urllib.request.urlopen(address, timeout=60) as answer:
+    with urllib.request.urlopen(address, timeout=300) as answer:
         return answer.read()
 
 
@@ -68,7 +68,7 @@ def test_the_page_is_served_until_an_interrupt(place):
         assert b'"flat/1.png"' in got(address + "api/models/model/images")
         assert got(address + "api/models/model/images/5.jpg")[:2] == b"\xff\xd8"
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
         assert (process.returncode, out) == (0, "")
     assert "skipped <b>steep/broken.png: cannot be read as an image" in err
     assert err.count("\n") == 1
@@ -81,7 +81,7 @@ def test_listening_to_the_network_warns(place):
         near = json.loads(got(near_by + "api/models/model/images/0"))
         assert near["label"] == near["classes"][0]["label"] == "<b>steep"
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
     assert "--host 0.0.0.0: anyone who can reach this machine can see the images" in err
 
 

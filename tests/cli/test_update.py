@@ -221,7 +221,7 @@ def test_concurrent_updates_wait_for_each_other_and_lose_no_rows(folder, rows):
             assert "waiting for another process" in process.stderr.readline()
         lock.unlink()  # as the process that holds it does when it is done
     for process in running:
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         assert process.returncode == 0
     assert library.load(folder / "m.safetensors").summary["n_rows"] == n_before + 300
     assert not lock.exists()

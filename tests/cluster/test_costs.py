@@ -12,7 +12,6 @@ from distributed import wait
 from bitclass.distributed.cluster import collection_partitions, grouped, worker_addresses
 
 PARAMETERS = {"n_bits": 64, "initial_codes": "random", "refine": False, "random_state": 0}
-MB = 1e6
 
 
 def peak_memory():
@@ -41,6 +40,30 @@ def rows(n, d, n_classes, partition_rows):
     return X, X.map_blocks(labels, drop_axis=1, dtype=np.int64, meta=np.empty(0, np.int64))
 
 
+@pytest.fixture
+def still(client):
+    """The cluster, while results and tasks stay with the workers that they were given to."""
+
+    async def steal(start, dask_scheduler):
+        stealing = dask_scheduler.extensions["stealing"]
+        await (stealing.start() if start else stealing.stop())
+
+    client.run_on_scheduler(steal, False)
+    client.amm.stop()  # it drops replicas
+    yield client
+    client.amm.start()
+    client.run_on_scheduler(steal, True)
+
+
+def halves(client, X):
+    """X in memory, one half of the partitions on each of the two workers."""
+    middle = len(X) // 2
+    one, other = worker_addresses(client)
+    parts = [client.persist(X[:middle], workers=one), client.persist(X[middle:], workers=other)]
+    wait(parts)
+    return da.concatenate(parts)
+
+
 @pytest.mark.filterwarnings("ignore:The number of unique classes")
 def test_memory_of_a_worker_does_not_grow_with_the_number_of_rows():
     d, n_classes, partition_rows = 512, 12_000, 4000
@@ -56,9 +79,10 @@ def test_memory_of_a_worker_does_not_grow_with_the_number_of_rows():
         after = client.run(peak_memory)
     assert before.keys() == after.keys()
     growth = max(after[worker] - before[worker] for worker in after)
-    # While merging: both sums, the new ones, and one copy. A few partitions are at hand.
-    allowed = 4.5 * sums + 6 * partition
-    assert sums < growth < allowed < 4 * d * n  # which all rows would take
+    # While merging: both sums, the new ones, and one copy. A few partitions are at hand. Measured
+    # 4.5 sums and 6 partitions; and a worker that keeps its rows has half of them beside its sums.
+    allowed = 6 * sums + 6 * partition
+    assert sums < growth < allowed < 4 * d * n / 2 + 3 * sums
 
 
 def test_shared_work_of_partitions_is_computed_on_the_cluster():
@@ -78,24 +102,25 @@ def test_rows_are_computed_in_sequence_if_only_labels_are_in_memory(client):
     np.testing.assert_array_equal(found.weights_, whole.weights_)
 
 
-def test_replicated_rows_are_divided_among_workers(client):
+def test_replicated_rows_are_divided_among_workers(still):
     X, y = rows(800, 8, 3, 100)
-    X = client.persist(X)
+    X = still.persist(X)
     wait(X)
-    client.replicate(X)
-    workers = worker_addresses(client)
-    groups = grouped(client, collection_partitions(X, y), workers)
+    still.replicate(X)
+    workers = worker_addresses(still)
+    groups = grouped(still, collection_partitions(X, y), workers)
     assert [len(group) for group in groups] == [4, 4]
     # One worker has all rows: the others would have to fetch them first.
-    only = client.persist(rows(800, 8, 3, 100)[0] + 1, workers=workers[0])
+    only = still.persist(rows(800, 8, 3, 100)[0] + 1, workers=workers[0])
     wait(only)
-    assert grouped(client, collection_partitions(only, y), workers) == [list(range(8))]
+    assert grouped(still, collection_partitions(only, y), workers) == [list(range(8))]
 
 
-def test_workers_that_the_client_cannot_reach(client, monkeypatch):
+def test_workers_that_the_client_cannot_reach(still, monkeypatch):
     X, y = rows(400, 8, 3, 100)
+    X = halves(still, X)
     expected = fitted(PARAMETERS, X, y)
-    workers, connect, tried = worker_addresses(client), client.rpc.connect, []
+    workers, connect, tried = worker_addresses(still), still.rpc.connect, []
 
     async def unreachable(address, timeout=None):
         if address not in workers:
@@ -105,35 +130,32 @@ def test_workers_that_the_client_cannot_reach(client, monkeypatch):
 
     # Otherwise earlier connections would be reused.
     for worker in workers:
-        client.rpc.remove(worker)
-    monkeypatch.setattr(client.rpc, "connect", unreachable)
+        still.rpc.remove(worker)
+    monkeypatch.setattr(still.rpc, "connect", unreachable)
     np.testing.assert_array_equal(fitted(PARAMETERS, X, y).weights_, expected.weights_)
     assert set(tried) == set(workers)
     tried.clear()
-    monkeypatch.setattr(client, "direct_to_workers", False)
+    monkeypatch.setattr(still, "direct_to_workers", False)
     np.testing.assert_array_equal(fitted(PARAMETERS, X, y).weights_, expected.weights_)
     assert not tried
 
 
-def test_bytes_between_workers_do_not_depend_on_the_number_of_rows(client):
+def test_bytes_between_workers_do_not_depend_on_the_number_of_rows(still):
     def traffic(n):
-        X, _ = rows(n, 256, 50, 500)
-        X = client.persist(X)
-        wait(X)
+        X = halves(still, rows(n, 256, 50, 500)[0])
         y = X.map_blocks(
             lambda block: (np.abs(block[:, 0]) * 1e6).astype(np.int64) % 50,
             drop_axis=1,
             dtype=np.int64,
             meta=np.empty(0, np.int64),
         )
-        before = sum(client.run(received).values())
+        before = sum(still.run(received).values())
         fitted(PARAMETERS, X, y)
-        return sum(client.run(received).values()) - before, X.nbytes
+        return sum(still.run(received).values()) - before, X.nbytes
 
     few, few_bytes = traffic(4_000)
     many, many_bytes = traffic(32_000)
     assert many_bytes == 8 * few_bytes
     sums = 8 * 256 * (256 + 50)
     assert sums / 2 < few < 2 * sums
-    # One partition may be moved to an idle worker.
-    assert abs(many - few) < 1.2 * MB < (many_bytes - few_bytes) / 20
+    assert abs(many - few) < sums / 10

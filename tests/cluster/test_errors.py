@@ -1,6 +1,7 @@
 """Errors name invalid partitions and missing clusters."""
 
 import traceback
+from types import SimpleNamespace
 
 import dask
 import dask.array as da
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from clusters import QUIET, blocks, fitted, lazy, problem
-from distributed import Client, LocalCluster
+from distributed import Client, KilledWorker, LocalCluster, wait
 
 from bitclass.distributed import (
     ClusterError,
@@ -19,6 +20,7 @@ from bitclass.distributed import (
     PartitionError,
     connected,
 )
+from bitclass.distributed.cluster import results
 
 HINGE = {"n_bits": 16, "random_state": 0}
 
@@ -82,6 +84,17 @@ def test_errors_of_a_loading_function_name_the_partition(client, error):
     message = f"partition 2: {type(error).__name__}: {error}"
     with pytest.raises(PartitionError, match=message):
         fitted(HINGE, X.map_blocks(broken, dtype=float), y)
+
+
+def test_all_partitions_that_may_have_killed_a_worker_are_named(client):
+    def load(is_killed):
+        if is_killed:
+            raise KilledWorker("load", SimpleNamespace(address="tcp://a"), 3)
+
+    futures = [client.submit(load, is_killed, pure=False) for is_killed in (False, True, True)]
+    wait(futures)
+    with pytest.raises(ClusterError, match="^partition 1 or partition 2: 4 workers died"):
+        results(client, futures, [f"partition {index}" for index in range(3)])
 
 
 def test_mismatched_collections(client):

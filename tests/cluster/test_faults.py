@@ -70,6 +70,16 @@ def test_workers_may_be_threads():
     assert_same_model(found, on_one_machine(HINGE, X, y, 200))
 
 
+def test_a_client_that_is_closed_meanwhile_is_one_error():
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **QUIET) as local,
+        Client(local) as client,
+        client.as_current(),
+        pytest.raises(ClusterError, match="connection to the Dask scheduler was lost"),
+    ):
+        fitted(HINGE, *slow_rows(*problem(), 100), progress=once("learning", client.close))
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize(
     ("phase", "action"),
@@ -123,9 +133,7 @@ def test_a_partition_too_large_for_a_worker_is_named():
         dask.config.set({"distributed.scheduler.allowed-failures": 1}),
         cluster(n_workers=1, memory_limit="700MB") as client,
         client.as_current(),
-        pytest.raises(
-            ClusterError, match="partition 2: 2 workers died while computing it, .* memory"
-        ),
+        pytest.raises(ClusterError, match=r".*partition 2.*: 2 workers died .* memory"),
     ):
         fitted(HINGE, da.concatenate(blocks), y)
 

@@ -175,7 +175,8 @@ print(n_read, peak() - before)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 @pytest.mark.parametrize("kind", ["npy", "npz", "hdf5", "parquet", "csv"])
 def test_reading_takes_memory_for_batches_not_for_files(tmp_path, kind):
-    n_rows = 60_000 if kind == "csv" else 150_000
+    # What pyarrow's allocator keeps varies by some 15 MB.
+    n_rows = {"csv": 60_000, "parquet": 400_000}.get(kind, 150_000)
     X = np.random.default_rng(0).standard_normal((n_rows, 64), np.float32)
     paths = []
     for n in (4000, n_rows):  # what the first takes is that of the libraries
@@ -205,7 +206,6 @@ def test_prefetch_raises_errors_after_the_preceding_items(tmp_path):
     assert next(ahead) == 1
     with pytest.raises(OSError, match="disk"):
         next(ahead)
-    n_threads = threading.active_count()
     closed = []
 
     def endless():
@@ -218,7 +218,7 @@ def test_prefetch_raises_errors_after_the_preceding_items(tmp_path):
     assert [next(ahead), next(ahead)] == [0, 1]
     ahead.close()
     assert closed == [True]
-    assert threading.active_count() == n_threads
+    assert not [thread for thread in threading.enumerate() if "prefetch" in thread.name]
 
 
 @pytest.mark.parametrize("extension", ["npy", "csv"])

@@ -59,7 +59,7 @@ def fit_and_predict(level: str) -> dict[str, list[Digests]]:
         env={**os.environ, "BITCLASS_SIMD": level, "OPENBLAS_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -23,6 +23,8 @@ from bitclass._native import (
     threads,
 )
 
+PATIENCE = 120.0  # of a busy machine
+
 
 def random_search(seed=0, n=2000):
     rng = np.random.default_rng(seed)
@@ -40,7 +42,7 @@ def test_every_chunk_runs_once(n_chunks, n_threads):
 
 
 def test_several_threads_take_part():
-    everybody = threading.Barrier(3, timeout=20)
+    everybody = threading.Barrier(3, timeout=PATIENCE)
     _kernels._parallel_for(3, 3, lambda _: everybody.wait())
 
 
@@ -78,7 +80,7 @@ def test_many_python_threads_search_at_once():
     for caller in callers:
         caller.start()
     for caller in callers:
-        caller.join(timeout=60)
+        caller.join(timeout=PATIENCE)
     assert not any(caller.is_alive() for caller in callers)
     assert failures == []
 
@@ -106,7 +108,7 @@ def test_a_forked_child_has_a_working_pool():
                 seen = []
                 _kernels._parallel_for(8, 3, seen.append)
                 os._exit(0 if ok and sorted(seen) == list(range(8)) else 1)
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + PATIENCE
             while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
                 if time.monotonic() > deadline:
                     os.kill(child, 9)
@@ -131,7 +133,7 @@ def blocked(task):
 
 before = set(os.listdir("/proc/self/task"))
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
-everybody = threading.Barrier(4, timeout=20)  # a thread that has not begun blocks all signals
+everybody = threading.Barrier(4, timeout=120)  # a thread that has not begun blocks all signals
 _kernels._parallel_for(4, 4, lambda _: everybody.wait())
 workers = set(os.listdir("/proc/self/task")) - before
 faults = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
@@ -148,16 +150,24 @@ assert set(os.listdir("/proc/self/task")) - before == workers
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs Linux")
 def test_workers_leave_signals_to_the_program():
     done = subprocess.run(
-        [sys.executable, "-c", BLOCKED_SIGNALS], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", BLOCKED_SIGNALS],
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
     )
     assert done.returncode == 0, done.stderr
 
 
 def test_idle_workers_use_no_time():
     _kernels._parallel_for(8, 4, lambda _: None)
-    before = time.process_time()
-    time.sleep(0.3)
-    assert time.process_time() - before < 0.1
+
+    def used():
+        before = time.process_time()
+        time.sleep(0.3)
+        return time.process_time() - before
+
+    # Other threads of this process may work for a while; workers that wait actively always would.
+    assert any(used() < 0.1 for _ in range(20))
 
 
 @pytest.mark.parametrize(
@@ -260,7 +270,7 @@ def test_blas_limits_nest_overlap_and_never_raise():
 
 def test_the_last_of_several_threads_restores_blas():
     before = blas_threads()
-    together = threading.Barrier(4, timeout=20)
+    together = threading.Barrier(4, timeout=PATIENCE)
 
     def limited(_):
         with threads.training_threads(1):

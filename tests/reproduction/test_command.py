@@ -1,6 +1,5 @@
 """``python -m reproduction`` as a user runs it."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -15,21 +14,40 @@ ROOT = Path(__file__).parents[2]
 SMALL = ["run", "--quick", "--methods", "paper-hinge", "--datasets", "digits", "--seeds", "1"]
 
 
+# Runs the command, whose second cell does not end: a program takes the place of the interpreter.
+SECOND_CELL_HANGS = """
+import sys
+from reproduction import runner
+from reproduction.__main__ import main
+
+write_whole, program = runner.write_whole, sys.argv.pop(1)
+
+def write_then_hang(path, text):
+    write_whole(path, text)
+    sys.executable = program
+
+runner.write_whole = write_then_hang
+main()
+"""
+
+
 def times(folder):
     return {path: path.stat().st_mtime_ns for path in folder.glob("cells/*.json")}
 
 
 def test_an_interrupted_run_is_resumed_and_a_second_one_only_reads(tmp_path, capsys):
-    out = tmp_path / "out"
-    command = [sys.executable, "-m", "reproduction", *SMALL, "--out", str(out)]
-    run = subprocess.Popen(command, cwd=ROOT, env=os.environ, stdout=subprocess.DEVNULL)
-    until = time.monotonic() + 100
-    while time.monotonic() < until and not times(out):
+    out, program, started = (tmp_path / name for name in ("out", "program", "started"))
+    program.write_text(f"#!/bin/sh\ntouch '{started}'; exec sleep 600\n")
+    program.chmod(0o755)
+    command = [sys.executable, "-c", SECOND_CELL_HANGS, program, *SMALL, "--out", out]
+    run = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    until = time.monotonic() + 300
+    while time.monotonic() < until and not started.exists():
         time.sleep(0.02)
     run.send_signal(signal.SIGINT)
-    assert run.wait(60) == 130
+    assert run.wait(300) == 130
     before = times(out)
-    assert before
+    assert len(before) == 1
     main([*SMALL, "--out", str(out)])
     after = times(out)
     assert len(after) == 3

@@ -51,16 +51,16 @@ def test_results_depend_on_settings():
 def test_a_cell_that_times_out_is_stopped_and_reported(tmp_path, monkeypatch, nothing_runs):
     slow = program(tmp_path / "slow", "echo begun 1; echo learned 43; exec sleep 600")
     monkeypatch.setattr(sys, "executable", slow)
-    outcome = run_cells([HINGE], None, tmp_path, 0.3)[HINGE]
-    assert (outcome["status"], outcome["limit"], outcome["learned_for"]) == ("timeout", 0.3, 42.0)
+    outcome = run_cells([HINGE], None, tmp_path, 3.0)[HINGE]
+    assert (outcome["status"], outcome["limit"], outcome["learned_for"]) == ("timeout", 3.0, 42.0)
     nothing_runs()
     # The timeout is kept for smaller limits, and tried again with a larger one.
-    found = run_cells([HINGE, replace(HINGE, seed=1)], None, tmp_path, 0.2)
+    found = run_cells([HINGE, replace(HINGE, seed=1)], None, tmp_path, 2.0)
     assert [one["status"] for one in found.values()] == ["timeout", "timeout"]
     assert "another seed" in found[replace(HINGE, seed=1)]["reason"]
     for cells in ([HINGE], [HINGE, replace(HINGE, n_bits=32)]):
         with pytest.raises(FileNotFoundError):
-            run_cells(cells, None, tmp_path, 0.4 if len(cells) == 1 else 0.2)
+            run_cells(cells, None, tmp_path, 4.0 if len(cells) == 1 else 2.0)
 
 
 @pytest.mark.parametrize(

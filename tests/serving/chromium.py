@@ -12,7 +12,7 @@ import time
 import pytest
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 # In continuous integration it is installed, and a test that cannot start it fails.
 needed = pytest.mark.skipif(

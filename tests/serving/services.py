@@ -50,11 +50,11 @@ def rows(n, seed=1, dtype=np.float32):
 
 
 @contextmanager
-def serving(*arguments):
+def serving(*arguments, command=(COMMAND,)):
     """Run the command on a free port."""
     with tempfile.TemporaryFile("w+") as log:  # nobody would empty a pipe
         process = subprocess.Popen(
-            [COMMAND, "serve", *map(str, arguments), "--port", "0"],
+            [*command, "serve", *map(str, arguments), "--port", "0"],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,

@@ -3,6 +3,7 @@
 import json
 import signal
 import socket
+import sys
 import threading
 import time
 
@@ -11,6 +12,18 @@ import pytest
 import services
 
 N_CLIENTS = 16
+# Clients of a busy machine may need longer to send the next request over their connection than
+# the service waits for it.
+PATIENT = """
+from bitclass.serving import server
+server.STOP_SECONDS = 3.0
+from bitclass.cli import main
+main()
+"""
+
+
+def serving(*arguments):
+    return services.serving(*arguments, command=(sys.executable, "-c", PATIENT))
 
 
 def request_of(body, path="/predict/numbers?top=3"):
@@ -31,7 +44,7 @@ def test_a_stop_under_load_loses_no_accepted_request(paths, loaded, number, work
     ready = threading.Semaphore(0)
     signalled = threading.Event()
 
-    with services.serving(*paths.values(), "--workers", workers) as service:
+    with serving(*paths.values(), "--workers", workers) as service:
 
         def load():
             connection = services.Connection(service.port)
@@ -75,7 +88,7 @@ def test_a_stop_under_load_loses_no_accepted_request(paths, loaded, number, work
 
 
 def test_a_service_that_stops_is_not_ready_and_ends_its_connections(paths):
-    with services.serving(paths["words"]) as service:
+    with serving(paths["words"]) as service:
         connection = services.Connection(service.port)
         ready = b"GET /v2/health/ready HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
         assert connection.answer(ready, True)[0] == 200

@@ -201,17 +201,19 @@ def _wait(
             waiting = False
         except (TimeoutError, distributed.TimeoutError):
             pass
-        for future, name in zip(futures, names, strict=True):
-            if future.status == "error":
-                raise _named(future.exception(), name) from None
+        failed = [pair for pair in zip(futures, names, strict=True) if pair[0].status == "error"]
+        if failed:
+            raise _named([(future.exception(), name) for future, name in failed]) from None
         if report is not None:
             report()
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
-        if any(worker.get("status", "running") == "running" for worker in workers):
+        statuses = {worker.get("status", "running") for worker in workers}
+        if "running" in statuses:
             last_running = time.monotonic()
         elif time.monotonic() - last_running > WORKER_SECONDS:
+            is_paused = "paused" in statuses  # others may still be there while they close
             found = (
-                "all workers are paused for lack of memory" if workers else "no workers are left"
+                "all workers are paused for lack of memory" if is_paused else "no workers are left"
             )
             raise ClusterError(
                 f"{names[0]}: {found} for {WORKER_SECONDS:g} s; use smaller partitions or workers "
@@ -219,13 +221,17 @@ def _wait(
             )
 
 
-def _named(error: BaseException, name: str) -> Exception:
-    """Convert the error of a task, without the traceback of the worker."""
+def _named(errors: Sequence[tuple[BaseException, str]]) -> Exception:
+    """Convert the first error of named tasks, without the traceback of the worker."""
+    error, name = errors[0]
     if isinstance(error, KilledWorker):
+        # Dask does not know which of the tasks that a worker had been given was the last one.
+        given = [name for error, name in errors if isinstance(error, KilledWorker)]
         return ClusterError(
-            f"{name}: {error.allowed_failures + 1} workers died while computing it, the last at "
-            f"{error.last_worker.address}; most likely a partition does not fit into the memory "
-            "of a worker: use smaller partitions or workers with more memory"
+            f"{' or '.join(dict.fromkeys(given))}: {error.allowed_failures + 1} workers died while "
+            f"computing it, the last at {error.last_worker.address}; most likely a partition does "
+            "not fit into the memory of a worker: use smaller partitions or workers with more "
+            "memory"
         )
     if isinstance(error, PartitionError):
         return PartitionError(str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import scipy.sparse
 from dask.delayed import Delayed
 from dask.sizeof import sizeof
 from distributed import Client
+from distributed.client import ClosedClientError
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
@@ -103,7 +105,8 @@ def fit_on_workers(
             futures = client.compute([_merge_tree(sums), *drawn])
         statistics, *selected = results(client, futures, ["the sums"] * len(futures), report)
     finally:
-        client.unsubscribe_topic(task.topic)
+        with contextlib.suppress(ClosedClientError):  # or it would hide why it is closed
+            client.unsubscribe_topic(task.topic)
     batches = sorted((batch for part in selected for batch in part), key=lambda batch: batch[0])
 
     def drawn_batches(start_row: int) -> Iterator[tuple[Any, ...]]:
