@@ -76,8 +76,8 @@ _MAX_LEARNED_CLASSES = 2048
 _LEARNING_RATE = 0.6  # in units of the root mean square of the initial projection
 _EPOCHS, _MIN_STEPS, _MAX_EPOCHS, _MAX_VISITS = 5, 200, 40, 1_000_000
 _ROWS_PER_STEP = 256
-# Sparse rows with more entries on average take smaller steps: the steps of their many shared
-# columns add up, and would saturate tanh for all rows.
+# Sparse rows with more entries on average take smaller steps from a smaller random projection: the
+# steps of their many shared columns add up, and would saturate tanh for all rows.
 _ENTRIES_PER_ROW = 256
 # The same if weights are class means.
 _LEARNING_RATE_BY_MEANS = 0.16
@@ -304,7 +304,9 @@ class WideState:
     def start(self, X: Features, y: NDArray[np.intp], sample_weight: NDArray[np.float64]) -> None:
         """Scale the random projection and set the thresholds of the bits, by sample rows."""
         scores = self.scores(X)
-        deviation = _DEVIATION_BY_MEANS if self.by_means else 1.0
+        deviation = _DEVIATION_BY_MEANS
+        if not self.by_means:
+            deviation = math.sqrt(self._factor_of_long_rows())
         self._size = deviation / max(float(np.sqrt(np.mean(scores.var(axis=0)))), 1e-12)
         self.projection *= np.float32(self._size)
         scores *= np.float32(self._size)
@@ -468,9 +470,7 @@ class WideState:
             sharp = _SHARPNESS_BY_MEANS * sharp[0], _SHARPNESS_BY_MEANS * sharp[1]
         else:
             of_weights = Adam(self._values)
-        if self.columns.centre is None:
-            entries = self.column_sums.counts[self.columns.kept].sum() / self.column_sums.n_rows
-            rate_of_columns *= _ENTRIES_PER_ROW / max(entries, _ENTRIES_PER_ROW)
+        rate_of_columns *= self._factor_of_long_rows()
         schedule: Schedule | None = None
         step = 0
         for epoch, sample in enumerate(samples, start=1):
@@ -502,6 +502,13 @@ class WideState:
             yield epoch, n_epochs, float(np.mean(losses))
             if step >= schedule.n_steps:
                 return
+
+    def _factor_of_long_rows(self) -> float:
+        """Factor of the step sizes, below 1 if sparse rows have many entries."""
+        if self.columns.centre is not None:
+            return 1.0
+        entries = self.column_sums.counts[self.columns.kept].sum() / self.column_sums.n_rows
+        return float(_ENTRIES_PER_ROW / max(entries, _ENTRIES_PER_ROW))
 
     def _planned(self, sample: WideSample, n_rows: int, later: bool) -> tuple[int, Schedule]:
         """Number of epochs, and the schedule of their steps."""
