@@ -283,7 +283,7 @@ def test_prediction_works_after_set_params(after):
 
 
 def test_too_many_classes_for_a_loss_of_pairs_are_refused(monkeypatch):
-    monkeypatch.setattr(regression, "MAX_CLASSES_OF_PROGRAMS", 2)
+    monkeypatch.setattr(regression, "MAX_BQP_CLASSES", 2)
     given = {"n_bits": 8, "initial_codes": "means", "random_state": 0}
     message = "'exponential' compares all pairs .* at most 2 classes, found 3; use loss='hinge'"
     with pytest.raises(ValueError, match=message):

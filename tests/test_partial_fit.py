@@ -99,9 +99,9 @@ def test_expected_classes_are_listed_but_not_predicted(blobs, n_bits):
         ({}, {"initial_codes": "random"}, "differs from the 'discriminant' codes"),
         ({}, {"initial_codes": np.ones((400, 32))}, "when training in batches, found an array"),
         ({}, {"class_weight": "balanced"}, "class_weight='balanced' needs all rows at once"),
-        ({}, {"kernel": "rbf", "n_anchors": 9}, "kernel with 9 anchors differs from the 0 anchors"),
-        ({"kernel": "rbf", "n_anchors": 9}, {"kernel": None}, "0 anchors differs from the 9"),
-        ({"kernel": "rbf", "n_anchors": 9}, {"n_anchors": 8}, "8 anchors differs from the 9"),
+        ({}, {"kernel": "rbf", "n_anchors": 9}, "kernel='rbf' differs from the kernel of"),
+        ({"kernel": "rbf", "n_anchors": 9}, {"kernel": None}, "kernel=None differs from the"),
+        ({"kernel": "rbf", "n_anchors": 9}, {"n_anchors": 8}, "n_anchors=8 differs from the 9"),
     ],
 )
 def test_parameters_incompatible_with_earlier_batches_raise(blobs, before, after, message):

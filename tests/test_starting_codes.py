@@ -76,7 +76,7 @@ def test_classes_without_rows_and_constant_features_do_no_harm():
 def test_sums_that_no_rows_can_have_raise_an_error():
     statistics = summed([problem()])
     statistics.gram[0, 1] = statistics.gram[1, 0] = 1e6
-    with pytest.raises(ValueError, match="not those of any rows: .* covariance is not positive"):
+    with pytest.raises(ValueError, match="sums are damaged: .* is not positive definite"):
         codes(statistics)
 
 

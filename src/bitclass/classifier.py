@@ -87,7 +87,8 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
 
     Codes of `n_bits` bits per sample and binary weight vectors per class are learned jointly. A new
     sample is hashed by ``h(x) = sign(P'x + t)`` and assigned to the class at the smallest Hamming
-    distance; ties go to the lowest class index.
+    distance, by default after ranking the nearest classes again (`rescore`); ties go to the lowest
+    class index.
 
     Parameters
     ----------
@@ -203,10 +204,11 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
 
     refinement_ : dict or None
         Facts about the refinement: whether its result was kept, the accuracy before and after on
-        the held-out rows, their number, and the epochs. None if the model was not refined.
+        the held-out rows, their number, and the epochs. None if the model was not refined. For
+        wide rows, facts about their training.
 
     alpha_ : float or None
-        Regularisation strength that was used; None after loading.
+        Regularisation strength that was used; None for wide rows and after loading.
 
     n_features_in_ : int
         Number of features seen in `fit`.
@@ -866,7 +868,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
 
     @property
     def alpha_(self) -> float | None:
-        """Regularisation strength that was used; None after loading."""
+        """Regularisation strength that was used; None for wide rows and after loading."""
         return self._solved().alpha
 
     @property

@@ -25,8 +25,8 @@ from bitclass.arrays import Features, RowError, check_finite, dense_rows
 
 __all__ = [
     "MAX_COLUMNS",
-    "MAX_DISTANCE",
     "MAX_GAMMA",
+    "MAX_STANDARDISED",
     "MIN_GAMMA",
     "FeatureBlock",
     "HashFunction",
@@ -38,7 +38,7 @@ __all__ = [
 MIN_GAMMA, MAX_GAMMA = 1e-30, 1e30
 #: Largest standardised value of an anchor or row: larger values are clipped, so that the similarity
 #: to every anchor is 0.
-MAX_DISTANCE = 1e9
+MAX_STANDARDISED = 1e9
 #: Maximum number of features if P covers only some of them: each takes 4 bytes of memory.
 MAX_COLUMNS = 1 << 24
 # Types that the kernels read directly; all others are converted block by block.
@@ -115,7 +115,7 @@ class RbfAnchors:
         with np.errstate(over="ignore"):
             unclipped: NDArray[Any] = (X - self.centre) / self.scale
         # Squares of larger numbers would overflow. NaN is kept, and rejected later.
-        Z = np.clip(unclipped, -MAX_DISTANCE, MAX_DISTANCE, out=unclipped)
+        Z = np.clip(unclipped, -MAX_STANDARDISED, MAX_STANDARDISED, out=unclipped)
         Z = Z.astype(np.float32, copy=False)
         similarities: NDArray[np.float32] = Z @ self._factors
         similarities -= self._lengths

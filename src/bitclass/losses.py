@@ -86,7 +86,8 @@ class LossTable:
     def quadratic_tables(self, top: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Tables whose linear combinations are delta and beta of the one-bit quadratic form.
 
-        With m the margin without the bit, the loss is ``alpha + beta b (p - q) + delta p q`` for
+        With m the margin without the bit, b the bit of the code, and p and q those of the weights
+        of the other and the true class, the loss is ``alpha + beta b (p - q) + delta p q`` for
         ``delta = loss(m) / 2 - (loss(m + 2) + loss(m - 2)) / 4`` and
         ``beta = (loss(m + 2) - loss(m - 2)) / 4``.
 

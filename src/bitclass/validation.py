@@ -216,15 +216,14 @@ def check_continuation(
         return
     starting = statistics.starting
     known_anchors = 0 if statistics.anchors is None else len(statistics.anchors.anchors)
-    n_anchors: int | str = settings.n_anchors if settings.kernel else 0
-    if n_anchors == "auto":
-        n_anchors = known_anchors or "some"
     if starting.per_row and statistics.keep_codes == (settings.table is None):
         found = f"loss={settings.loss!r} needs different sums than the loss"
     elif isinstance(initial_codes, str) and initial_codes != starting.kind:
         found = f"initial_codes={initial_codes!r} differs from the {starting.kind!r} codes"
-    elif n_anchors != known_anchors:
-        found = f"a kernel with {n_anchors} anchors differs from the {known_anchors} anchors"
+    elif settings.kernel != (known_anchors > 0):
+        found = f"kernel={'rbf' if settings.kernel else None!r} differs from the kernel"
+    elif known_anchors and settings.n_anchors not in ("auto", known_anchors):
+        found = f"n_anchors={settings.n_anchors!r} differs from the {known_anchors} anchors"
     else:
         return
     raise ValueError(f"{found} of earlier batches; call fit to start over")
@@ -258,7 +257,7 @@ def check_rows(
         X, y = to_host(X), to_host(y)
     kind = getattr(getattr(y, "dtype", None), "numpy_dtype", None)
     if kind is not None and kind.kind in "iub" and not y.isna().any():
-        y = y.to_numpy(dtype=kind)  # of pandas' own integers scikit-learn makes floats
+        y = y.to_numpy(dtype=kind)  # scikit-learn would make floats
     options = {"reset": reset, "ensure_all_finite": not is_foreign(X), **ACCEPTED}
     checked, labels = validate_data(estimator, _stand_in(X), _stand_in(y), **options)
     X = X if is_foreign(X) else checked

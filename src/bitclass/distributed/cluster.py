@@ -212,12 +212,10 @@ def _wait(
             last_running = time.monotonic()
         elif time.monotonic() - last_running > WORKER_SECONDS:
             is_paused = "paused" in statuses  # others may still be there while they close
-            found = (
-                "all workers are paused for lack of memory" if is_paused else "no workers are left"
-            )
+            found = "all are paused for lack of memory" if is_paused else "none are left"
             raise ClusterError(
-                f"{names[0]}: {found} for {WORKER_SECONDS:g} s; use smaller partitions or workers "
-                "with more memory"
+                f"the Dask cluster has had no running workers for {WORKER_SECONDS:g} s: {found}; "
+                "use smaller partitions or workers with more memory"
             )
 
 

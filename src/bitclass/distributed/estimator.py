@@ -136,7 +136,7 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         return local
 
     def predict(self, X: Any) -> da.Array:
-        """Predict the class at the smallest Hamming distance, lazily, on the workers.
+        """Predict classes, lazily, on the workers.
 
         Parameters
         ----------
@@ -182,7 +182,7 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         return self._lazy(X, "top_classes", k=k, probabilities=probabilities)
 
     def decision_function(self, X: Any) -> da.Array:
-        """Compute inner products of class weights and codes, lazily.
+        """Compute class scores, lazily; the predicted class has the largest.
 
         Parameters
         ----------

@@ -147,7 +147,7 @@ class TableSource(Source):
                 row += batch.num_rows
 
     def _values(self, column: Any) -> NDArray[Any]:
-        """A column that is passed on; as NumPy has it, missing integers and times would change."""
+        """Values of an additional column: Python objects if NumPy would convert nulls or times."""
         if column.null_count or self._pa.types.is_temporal(column.type):
             return np.fromiter(column.to_pylist(), dtype=object, count=len(column))
         return np.asarray(column.to_numpy(zero_copy_only=False))

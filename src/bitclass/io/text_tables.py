@@ -213,7 +213,7 @@ class JsonSource(TableSource):
         if first is None:
             raise DataFileError(f"{self.path}: is empty")
         schema, types = self._table(first).schema, self._pa.types
-        # JSON has no times: pyarrow takes text such as 2020-01-31 for one.
+        # JSON has no dates, but pyarrow parses text such as 2020-01-31 as one.
         self._schema = self._pa.schema(
             field.with_type(self._pa.string()) if types.is_timestamp(field.type) else field
             for field in schema

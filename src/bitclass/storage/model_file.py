@@ -14,8 +14,8 @@ from bitclass._native import Precision, QuantisedProjection
 from bitclass._native.ngrams import NgramFeatures
 from bitclass.hash_function import (
     MAX_COLUMNS,
-    MAX_DISTANCE,
     MAX_GAMMA,
+    MAX_STANDARDISED,
     MIN_GAMMA,
     HashFunction,
     RbfAnchors,
@@ -83,7 +83,7 @@ _PROJECTION_LAYOUTS: dict[ProjectionType, dict[str, Expected]] = {
 #: With anchors, "features" are the similarities to anchors, and "inputs" the columns of the rows.
 ANCHOR_LAYOUT = {
     "anchors": Expected(
-        "F32", ("features", "inputs"), required=False, low=-MAX_DISTANCE, high=MAX_DISTANCE
+        "F32", ("features", "inputs"), required=False, low=-MAX_STANDARDISED, high=MAX_STANDARDISED
     ),
     "anchor_centre": Expected("F32", ("inputs",), paired_with="anchors"),
     "anchor_scale": Expected("F32", ("inputs",), paired_with="anchors", low=_TINY32),

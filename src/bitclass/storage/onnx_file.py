@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native.prediction import MIN_ENTRY, QUANTISED_MAX, QuantisedProjection
-from bitclass.hash_function import MAX_DISTANCE, RbfAnchors
+from bitclass.hash_function import MAX_STANDARDISED, RbfAnchors
 from bitclass.model import PackedModel
 from bitclass.storage.atomic import atomic_write
 
@@ -130,7 +130,7 @@ def _similarities(graph: _Graph, X: str, anchors: RbfAnchors) -> str:
     """Similarities to kernel anchors, as in `RbfAnchors.similarities`."""
     gamma = np.float32(anchors.gamma)
     far = graph.add("Div", [graph.add("Sub", [X, anchors.centre]), anchors.scale])
-    limit = np.float32(MAX_DISTANCE)
+    limit = np.float32(MAX_STANDARDISED)
     Z = graph.add("Clip", [far, -limit, limit])
     factors = np.ascontiguousarray((2.0 * anchors.gamma * anchors.anchors).T, dtype=np.float32)
     lengths = anchors.gamma * np.einsum("md,md->m", anchors.anchors, anchors.anchors)

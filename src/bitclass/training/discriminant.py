@@ -406,11 +406,11 @@ def discriminant_projection(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int8]]:
     """Rotate the directions that separate classes towards the corners of a cube.
 
-    If there are more bits than directions, each further block of bits has its own rotation.
-    Thresholds are at the unweighted mean of the class means, because a threshold close to a
-    frequent class would cut it in two. In few directions, thresholds of further blocks lie between
-    two neighbouring class means: hyperplanes through a single point do not separate classes that
-    lie on the same ray.
+    `Coordinates.hash_function` makes the projection P of the features from Q and t. If there are
+    more bits than directions, each further block of bits has its own rotation. Thresholds are at
+    the unweighted mean of the class means, because a threshold close to a frequent class would cut
+    it in two. In few directions, thresholds of further blocks lie between two neighbouring class
+    means: hyperplanes through a single point do not separate classes that lie on the same ray.
 
     Parameters
     ----------

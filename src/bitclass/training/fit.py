@@ -1,4 +1,4 @@
-"""From sums over rows to a model: the outline of the paper.
+"""From sums over rows to a model: the steps of the paper (1 to 4), and refinement (5).
 
 1. Sums over the rows (`statistics`).
 2. Starting codes (`starting_codes`).

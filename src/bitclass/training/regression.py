@@ -26,7 +26,7 @@ from bitclass.training.settings import Settings
 from bitclass.training.statistics import Statistics, Sums
 
 __all__ = [
-    "MAX_CLASSES_OF_PROGRAMS",
+    "MAX_BQP_CLASSES",
     "PaperSolution",
     "RidgeSolution",
     "codes_times_features",
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 # The program of one bit needs several C x C matrices: 1 GB for this many classes.
-MAX_CLASSES_OF_PROGRAMS = 4096
+MAX_BQP_CLASSES = 4096
 # The penalties that generalised cross-validation chooses from.
 _PENALTIES = np.logspace(-6, 2, 33)
 _ROWS_PER_BLOCK = 4096
@@ -126,10 +126,10 @@ def _starting_groups(
     Labels are indices into the classes that have rows.
     """
     n_classes = len(sums.classes)
-    if n_classes > MAX_CLASSES_OF_PROGRAMS:
+    if n_classes > MAX_BQP_CLASSES:
         raise ValueError(
             f"loss={settings.loss!r} compares all pairs of classes and supports at most "
-            f"{MAX_CLASSES_OF_PROGRAMS:,} classes, found {n_classes:,}; use loss='hinge'"
+            f"{MAX_BQP_CLASSES:,} classes, found {n_classes:,}; use loss='hinge'"
         )
     if not statistics.keep_codes:
         every = np.arange(n_classes)

@@ -115,7 +115,7 @@ class MeanCodes(_ClassCodes):
             factor = scipy.linalg.cholesky(correlations, lower=True, check_finite=False)
         except np.linalg.LinAlgError:
             raise ValueError(
-                "the sums are not those of any rows: the features' covariance is not positive"
+                "the sums are damaged: the features' correlation matrix is not positive definite"
             ) from None
         random = np.random.default_rng(self.seed)
         drawn = random.standard_normal((len(sums.gram), self.n_bits))
@@ -168,7 +168,7 @@ CLASS_CODES: dict[str, type[_ClassCodes]] = {
 class ProjectionCodes(StartingCodes):
     """Signs of a linear map of the features, ``sign(P'x + t)``, computed in int8.
 
-    With integers a row gets the same code in any batch, and several times faster.
+    Integer arithmetic gives a row the same code in any batch, and is several times faster.
 
     Parameters
     ----------

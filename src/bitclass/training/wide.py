@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 # Columns that occur in fewer rows are dropped; the second number applies to many rows.
-_MIN_OCCURRENCES, _MIN_OCCURRENCES_OF_MANY, _MANY_ROWS = 2, 3, 10_000
+_MIN_OCCURRENCES, _MIN_OCCURRENCES_IF_MANY, _MANY_ROWS = 2, 3, 10_000
 # Rows with less than this share of the mean weight are used in a random subset of the epochs, in
 # proportion to their weight, and their columns are not kept for their sake. All columns take steps
 # of the same size, so a column that only such rows have would otherwise move as far as any other.
@@ -139,7 +139,7 @@ class ColumnSums:
 
     def columns(self) -> Columns:
         """Columns to keep, and the factors that scale their values to the same size."""
-        min_count = _MIN_OCCURRENCES if self.n_rows < _MANY_ROWS else _MIN_OCCURRENCES_OF_MANY
+        min_count = _MIN_OCCURRENCES if self.n_rows < _MANY_ROWS else _MIN_OCCURRENCES_IF_MANY
         centre: NDArray[np.float64] | None = None
         if self.counts.sum() > _DENSE_SHARE * self.n_rows * len(self.counts):
             mean, mean_square = self.sums / self.total_weight, self.squares / self.total_weight
@@ -306,7 +306,7 @@ class WideState:
         scores = self.scores(X)
         deviation = _DEVIATION_BY_MEANS
         if not self.by_means:
-            deviation = math.sqrt(self._factor_of_long_rows())
+            deviation = math.sqrt(self._long_row_factor())
         self._size = deviation / max(float(np.sqrt(np.mean(scores.var(axis=0)))), 1e-12)
         self.projection *= np.float32(self._size)
         scores *= np.float32(self._size)
@@ -470,7 +470,7 @@ class WideState:
             sharp = _SHARPNESS_BY_MEANS * sharp[0], _SHARPNESS_BY_MEANS * sharp[1]
         else:
             of_weights = Adam(self._values)
-        rate_of_columns *= self._factor_of_long_rows()
+        rate_of_columns *= self._long_row_factor()
         schedule: Schedule | None = None
         step = 0
         for epoch, sample in enumerate(samples, start=1):
@@ -503,8 +503,8 @@ class WideState:
             if step >= schedule.n_steps:
                 return
 
-    def _factor_of_long_rows(self) -> float:
-        """Factor of the step sizes, below 1 if sparse rows have many entries."""
+    def _long_row_factor(self) -> float:
+        """Factor of the steps and, by its root, of the initial scores, for long sparse rows."""
         if self.columns.centre is not None:
             return 1.0
         entries = self.column_sums.counts[self.columns.kept].sum() / self.column_sums.n_rows
@@ -885,7 +885,7 @@ def fit_wide(
         column_sums.add(X, weights[-1])
         n_bytes += X.nbytes if isinstance(X, np.ndarray) else 12 * X.nnz
     all_labels, sample_weight = np.concatenate(labels), np.concatenate(weights)
-    counts = sample_weight >= _MIN_WEIGHT * column_sums.mean_weight
+    has_weight = sample_weight >= _MIN_WEIGHT * column_sums.mean_weight
     announced = all_labels if classes is None else np.concatenate([all_labels, classes])
     found = np.unique(announced)
     y = np.searchsorted(found, all_labels)
@@ -906,11 +906,11 @@ def fit_wide(
         "mini-batches"
     )
     share = min(1.0, settings.max_bytes // 4 / max(1, n_bytes))
-    pool = _Pool(passes, y, float(sample_weight[counts].mean()), share, random)
+    pool = _Pool(passes, y, float(sample_weight[has_weight].mean()), share, random)
     is_held_out = np.zeros(len(y), dtype=bool)
     if settings.refine:
-        can_judge = np.flatnonzero(counts)
-        is_held_out[can_judge[_held_out(y[can_judge], random)]] = True
+        eligible = np.flatnonzero(has_weight)
+        is_held_out[eligible[_held_out(y[eligible], random)]] = True
     first = next(pool.samples(is_held_out))
     some = first.rows[:: 1 + len(first.rows) // _ROWS_TO_START]
     state.start(first.X[some], first.y[some], first.sample_weight[some])

@@ -77,7 +77,7 @@ _ROWS_PER_BLOCK = 4096
 _MAX_EPOCHS, _MAX_VISITS = 12, 250_000
 _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
 # Mini-batch size, and the size used with many rows.
-_ROWS_PER_STEP, _ROWS_PER_STEP_OF_MANY, _MANY_ROWS = 256, 512, 20_000
+_ROWS_PER_STEP, _ROWS_PER_LARGE_STEP, _MANY_ROWS = 256, 512, 20_000
 # If memory cannot hold all rows, a new sample per epoch is best. As each sample costs a pass over
 # all rows, samples are reused for several epochs if more than this number would be needed.
 _MAX_SAMPLES, _MAX_EPOCHS_PER_SAMPLE = 8, 4
@@ -481,7 +481,7 @@ def _learn(
     if coordinates.sums.anchors is not None:
         max_epochs, max_visits = _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS
     n = split.n_per_sample
-    n_per_step = min(n, _ROWS_PER_STEP if n < _MANY_ROWS else _ROWS_PER_STEP_OF_MANY)
+    n_per_step = min(n, _ROWS_PER_STEP if n < _MANY_ROWS else _ROWS_PER_LARGE_STEP)
     n_steps = max(1, min(max_epochs * split.n_training, max_visits) // n_per_step)
     n_planned = math.ceil(n_steps / max(1, n // n_per_step))
     if split.holds_all:
