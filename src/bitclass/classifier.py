@@ -1016,8 +1016,8 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         n_features = statistics.n_features
         if n_features != model.n_features or not np.isin(model.classes, statistics.classes).any():
             raise ValueError(
-                f"statistics must be those of the model, which has {model.n_features} features; "
-                f"found those of {n_features} features and {len(statistics.classes)} classes"
+                f"statistics must be those of the model, with its {model.n_features} features and "
+                f"its classes; found {n_features} features and {len(statistics.classes)} classes"
             )
         if fitted.is_refined and not statistics.class_weights_when_refined.any():
             # Files of version 0.1 do not store this; their sums are those of the model.

@@ -238,10 +238,11 @@ def test_missing_identifiers_are_written_as_missing(folder, tmp_path):
     assert pq.read_table(tmp_path / "b.parquet")["key"].to_pylist() == key
 
 
-def test_parquet_keeps_the_types_of_the_first_rows():
+@pytest.mark.parametrize("parts", [([1, 2], [None, None]), ([None, None], [1, 2]), ([None],)])
+def test_parquet_columns_may_have_only_missing_values_in_some_rows(parts):
     file = io.BytesIO()
-    write_parquet(file, [{"key": np.array([1, 2])}, {"key": np.array([None, None])}])
-    assert pq.read_table(file)["key"].to_pylist() == [1, 2, None, None]
+    write_parquet(file, [{"key": np.array(part)} for part in parts])
+    assert pq.read_table(file)["key"].to_pylist() == [key for part in parts for key in part]
 
 
 def test_evaluate_counts_are_correct(outputs, fitted):

@@ -54,10 +54,11 @@ def test_json_lines_and_files_of_lines_are_read(folder, tmp_path):
     assert printed.splitlines() == ["label", "flight", "weather"]
 
 
-def test_texts_are_copied_to_the_output(folder, tmp_path):
+@pytest.mark.parametrize("column", ["text", "0"])
+def test_texts_are_copied_to_the_output(folder, tmp_path, column):
     path = tmp_path / "two.csv"
     path.write_text("text,n\nfly me to oslo,1\n")
-    printed = succeed("predict", folder / "model.safetensors", path, "--id", "n", "--id", "text")
+    printed = succeed("predict", folder / "model.safetensors", path, "--id", "n", "--id", column)
     assert printed.splitlines() == ["text,n,label", "fly me to oslo,1,flight"]
 
 

@@ -345,10 +345,10 @@ def test_additional_columns_are_read(tmp_path, extension):
 
 
 def test_columns_that_are_passed_on_keep_their_values(tmp_path):
-    """Integers beside a missing one became floats, times of nanoseconds integers without a zone."""
+    """Integers next to a missing one became floats, nanosecond times integers without a zone."""
     columns = {
         "key": pa.array([2**53 + 1, None, 3]),
-        "time": pa.array([0, None, 10**9], pa.timestamp("ns", "Europe/Berlin")),
+        "time": pa.array([0, None, 10**9 + 1], pa.timestamp("ns", "Europe/Berlin")),
         "note": pa.array(["a", None, ""]),
     }
     pa.parquet.write_table(pa.table({"a": FRAME.a, **columns}), tmp_path / "a.parquet")

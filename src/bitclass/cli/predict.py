@@ -240,15 +240,30 @@ def write_parquet(file: IO[Any], tables: Iterable[Columns]) -> None:
         flat = pyarrow.array(np.ascontiguousarray(values).reshape(-1))
         return pyarrow.FixedSizeListArray.from_arrays(flat, values.shape[1])
 
+    types: dict[str, Any] = {}
+    waiting: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
         writer: Any = None
+
+        def write_waiting() -> None:
+            nonlocal writer
+            schema = pyarrow.schema(types)
+            if writer is None:
+                writer = stack.enter_context(pyarrow.parquet.ParquetWriter(file, schema))
+            for arrays in waiting:
+                writer.write_table(pyarrow.table(arrays, schema=schema))
+            waiting.clear()
+
         for columns in tables:
             arrays = {name: column(values) for name, values in columns.items()}
-            # Of the types of the first table: a later one may have missing values only.
-            table = pyarrow.table(arrays, schema=writer.schema if writer else None)
-            if writer is None:
-                writer = stack.enter_context(pyarrow.parquet.ParquetWriter(file, table.schema))
-            writer.write_table(table)
+            # Tables in which a column has only missing values do not tell its type.
+            for name, values in arrays.items():
+                if types.get(name, pyarrow.null()) == pyarrow.null():
+                    types[name] = values.type
+            waiting.append(arrays)
+            if pyarrow.null() not in types.values():
+                write_waiting()
+        write_waiting()
 
 
 _WRITERS = {

@@ -148,7 +148,11 @@ class TableSource(Source):
 
     def _values(self, column: Any) -> NDArray[Any]:
         """Values of an additional column: Python objects if NumPy would convert nulls or times."""
-        if column.null_count or self._pa.types.is_temporal(column.type):
+        kind = column.type
+        if self._pa.types.is_timestamp(kind) and kind.unit == "ns":
+            # Python's times have microseconds.
+            column = column.cast(self._pa.timestamp("us", kind.tz), safe=False)
+        if column.null_count or self._pa.types.is_temporal(kind):
             return np.fromiter(column.to_pylist(), dtype=object, count=len(column))
         return np.asarray(column.to_numpy(zero_copy_only=False))
 

@@ -45,8 +45,8 @@ class TextFiles:
         Files opened without features, with the text column as the first of `columns`.
     column : str
         Name or position of this column.
-    keeps_column : bool, default=False
-        Whether it is among the further columns of a batch as well.
+    n_columns : int, default=0
+        Number of further columns; the text column may be one of them, by name or by position.
 
     Attributes
     ----------
@@ -56,8 +56,8 @@ class TextFiles:
     description : str
     """
 
-    def __init__(self, files: FileRows, column: str, keeps_column: bool = False) -> None:
-        self._files, self._keeps_column = files, keeps_column
+    def __init__(self, files: FileRows, column: str, n_columns: int = 0) -> None:
+        self._files, self._n_columns = files, n_columns
         self.column = column
         self.n_rows, self.has_labels = files.n_rows, files.has_labels
         self.paths, self.label_paths = files.paths, files.label_paths
@@ -79,7 +79,7 @@ class TextFiles:
             columns = dict(batch.columns)
             first = next(iter(columns))  # the first requested column
             texts = columns[first].tolist()
-            if not self._keeps_column:
+            if len(columns) > self._n_columns:
                 del columns[first]
             for i, text in enumerate(texts):
                 if not isinstance(text, (str, bytes)):
@@ -257,4 +257,4 @@ def open_texts(
         format=format,
         classes=classes,
     )
-    return TextFiles(files, column, keeps_column=column in columns)
+    return TextFiles(files, column, len(set(columns)))

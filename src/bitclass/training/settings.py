@@ -57,7 +57,8 @@ class Settings:
     rescore : int, length of the short list, or None to choose it
     precision : arithmetic in which codes are computed at prediction
     random_state : seed or random number generator
-    max_bytes : int, memory budget; a sample of rows for refinement may take a quarter of it
+    max_bytes : int, memory budget; a sample of rows for refinement may take a quarter of it, and
+        rows kept for later batches of wide rows a sixteenth
     print_line : called with each line of progress, for `verbose`
     deadline : float, value of `time.monotonic` at which refinement stops, or None
     callback : called with an `Epoch` after each epoch of refinement; returns True to stop it

@@ -71,14 +71,15 @@ _MIN_WEIGHT = 0.1
 # With a larger share of nonzero entries, columns are standardised.
 _DENSE_SHARE = 0.5
 
+# Sparse rows with more entries on average take smaller steps, and start from a smaller random
+# projection if weights are learned: the steps of their many shared columns add up, and would
+# saturate tanh for all rows.
+_ENTRIES_PER_ROW = 256
 # Chosen on held-out training rows of CLINC-150 and of place names: see docs/accuracy.md.
 _MAX_LEARNED_CLASSES = 2048
 _LEARNING_RATE = 0.6  # in units of the root mean square of the initial projection
 _EPOCHS, _MIN_STEPS, _MAX_EPOCHS, _MAX_VISITS = 5, 200, 40, 1_000_000
 _ROWS_PER_STEP = 256
-# Sparse rows with more entries on average take smaller steps from a smaller random projection: the
-# steps of their many shared columns add up, and would saturate tanh for all rows.
-_ENTRIES_PER_ROW = 256
 # The same if weights are class means.
 _LEARNING_RATE_BY_MEANS = 0.16
 _SHARPNESS_BY_MEANS = 0.7  # times that of learned weights
@@ -375,7 +376,7 @@ class WideState:
             classes, means = _class_means(scores, y[is_new], sample_weight[is_new])
             if self._reservoir is not None and len(self._reservoir.y):
                 # Otherwise new classes with mostly new columns would start with similar weights.
-                some = self._reservoir.X[:_ROWS_TO_START]
+                some = self._reservoir.X[:: 1 + len(self._reservoir.y) // _ROWS_TO_START]
                 means -= np.tanh(self.scores(some)).mean(axis=0)
             self._values[classes] = _latent(means)
         self.add_to_sums(X, y, sample_weight)
