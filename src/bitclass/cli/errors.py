@@ -61,7 +61,7 @@ def run_and_report(command: Callable[[], Any]) -> NoReturn:
 
 
 def _called(command: Callable[[], Any]) -> Any:
-    """Run a command; Typer itself exits with 1 where nobody reads the output any more."""
+    """Run a command; raise a broken pipe that Typer turns into an exit with code 1."""
     try:
         return command()
     except SystemExit as end:
