@@ -11,7 +11,6 @@ import operator
 import os
 from collections.abc import Callable, Mapping
 from copy import copy
-from functools import wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,18 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitclass._native import ClusteredIndex, HammingIndex
 from bitclass._native.ngrams import HashedTexts, NgramFeatures, as_texts
-from bitclass.arrays import (
-    Array,
-    Features,
-    as_features,
-    is_foreign,
-    like,
-    memory_errors,
-    namespace,
-    to_host,
-)
+from bitclass.arrays import Features, as_features
 from bitclass.codes import unpack
-from bitclass.device import device_search
 from bitclass.hash_function import FeatureBlock, HashFunction
 
 __all__ = ["PackedModel", "TopClasses"]
@@ -41,26 +30,8 @@ _SCORES_PER_BLOCK = 1 << 22
 _TEXTS_PER_CALL = 1 << 16
 # Far less than 1 / 127, the smallest difference between scores on a short list.
 _TIE = 1e-9
-
-
-def _accepts_foreign_arrays(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a method accept foreign arrays, and return foreign arrays for them.
-
-    The scores of the bits are computed on the device of X, everything else by the kernels.
-    """
-
-    @wraps(method)
-    def wrapper(model: PackedModel, X: Any, *arguments: Any, **options: Any) -> Any:
-        if not is_foreign(X):
-            return method(model, X, *arguments, **options)
-        with memory_errors():
-            result = method(*model.on_host(X), *arguments, **options)
-        if isinstance(result, TopClasses):
-            moved: Any = (None if part is None else like(part, X) for part in result)
-            return TopClasses(*moved)
-        return like(result, X)
-
-    return wrapper
+# The number of the CPU among the devices of DLPack.
+_DLPACK_CPU = 1
 
 
 class TopClasses(NamedTuple):
@@ -118,9 +89,6 @@ class PackedModel:
     >>> model.predict([[-3.0], [2.0]])
     array(['left', 'right'], dtype='<U5')
     """
-
-    # Set by `on_host`: mask of the rows that have any feature known to the model.
-    _known_rows: NDArray[np.bool_] | None = None
 
     def __init__(
         self,
@@ -239,7 +207,6 @@ class PackedModel:
         """Class weights of shape (C, r) in {-1, +1}."""
         return unpack(self.weights, self.n_bits)
 
-    @_accepts_foreign_arrays
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
         """Packed codes h(x).
 
@@ -263,6 +230,8 @@ class PackedModel:
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n, d)
+            An array on a GPU, of a library that supports DLPack, is predicted there with torch, and
+            so are its integer labels; the other methods copy it to the host.
         reject : float in [0, 1], default=0
             Rows with a `typicality` below it get `unknown_label`: about this share of the rows that
             do belong to the classes, and more of those that do not.
@@ -274,16 +243,12 @@ class PackedModel:
         -------
         ndarray of shape (n,)
         """
-        if is_foreign(X):
-            if not self.hash_function.is_linear:
-                return like(self.predict(to_host(X)), X)
-            with memory_errors():
-                if self.bias is not None:
-                    model, rows = self.on_host(X)
-                    return like(model.predict(rows), X)
-                return device_search(self, X).predict(X, self.n_rescored)
         if not (isinstance(reject, (int, float, np.number)) and 0 <= reject <= 1):
             raise ValueError(f"reject must be a number from 0 to 1, found {reject!r}")
+        if not reject and self.hash_function.is_linear and _is_on_gpu(X):
+            from bitclass.device import predict  # imports torch
+
+            return predict(self, X)
         if not reject:
             return self.classes[self._best(self._rows(X))[0]]
         dtype = _dtype_with(self.classes, unknown_label)
@@ -293,7 +258,6 @@ class PackedModel:
         labels[self._typicality_of(best) < reject] = unknown_label
         return labels
 
-    @_accepts_foreign_arrays
     def best_scores(self, X: ArrayLike) -> NDArray[np.float32]:
         """The largest class score of each row, which falls if no class fits.
 
@@ -309,7 +273,6 @@ class PackedModel:
         """
         return self._best(self._rows(X))[1]
 
-    @_accepts_foreign_arrays
     def typicality(self, X: ArrayLike) -> NDArray[np.float64]:
         """How typical rows are of the classes that the model knows, from 0 to 1.
 
@@ -345,7 +308,6 @@ class PackedModel:
             raise ValueError(f"y must have shape {predicted.shape}, found {labels.shape}")
         return float(np.mean(predicted == labels))
 
-    @_accepts_foreign_arrays
     def top_classes(
         self, X: ArrayLike, k: int, *, probabilities: bool = False, typicality: bool = False
     ) -> TopClasses:
@@ -386,7 +348,6 @@ class PackedModel:
         typical = self._typicality_of(best) if typicality else None
         return TopClasses(self.classes[indices], distances, shares, typical)
 
-    @_accepts_foreign_arrays
     def scores(self, X: ArrayLike) -> NDArray[np.float64]:
         """Scores of all classes; the predicted class has the largest.
 
@@ -404,7 +365,6 @@ class PackedModel:
         """
         return self._blockwise(X, self._scores)
 
-    @_accepts_foreign_arrays
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Probabilities of all classes; `top_classes` returns those of the best ones only.
 
@@ -423,7 +383,6 @@ class PackedModel:
         probabilities /= probabilities.sum(axis=1, keepdims=True)
         return probabilities
 
-    @_accepts_foreign_arrays
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Logarithms of the class probabilities, computed without underflow.
 
@@ -509,21 +468,6 @@ class PackedModel:
         from bitclass.storage.onnx_file import save_onnx
 
         save_onnx(self, path, self._check_k(k))
-
-    def on_host(self, X: Any) -> tuple[PackedModel, NDArray[Any]]:
-        """A model and NumPy rows that are equivalent to this model and foreign rows X.
-
-        The rows are the scores of the bits, computed on the device of X.
-        """
-        if not self.hash_function.is_linear:
-            return self, to_host(X)
-        model, bits = copy(self), np.eye(self.n_bits, dtype=np.float32)
-        model.hash_function = HashFunction(bits, np.zeros(self.n_bits), precision="float32")
-        scores = to_host(device_search(self, X).projected(X))
-        if self.text is not None:
-            model.text, known = None, _has_entries(X, self.text.space_column)
-            model._known_rows = to_host(known)
-        return model, scores
 
     def __repr__(self) -> str:
         return (
@@ -620,9 +564,7 @@ class PackedModel:
         logits -= logits.max(axis=1, keepdims=True)
         # Rows without any known feature get nearly equal logits, in the same order.
         space_column = -1 if self.text is None else self.text.space_column
-        if self._known_rows is not None:
-            logits[~self._known_rows[block.rows]] *= _TIE
-        elif self.hash_function.columns is not None:
+        if self.hash_function.columns is not None:
             logits[~self.hash_function.has_columns(block.features, space_column)] *= _TIE
         elif self.text is not None:
             logits[~_has_entries(block.features, space_column)] *= _TIE
@@ -636,6 +578,8 @@ class PackedModel:
                     "fitted on features"
                 )
             return HashedTexts(self.text, as_texts(X))
+        if hasattr(X, "__dlpack__") and not isinstance(X, np.ndarray):
+            X = _on_host(X)
         try:
             return as_features(X, self.n_features, self.feature_names)
         except ValueError as error:
@@ -698,9 +642,31 @@ def _are_texts(X: Any) -> bool:
     return isinstance(first, (str, bytes))
 
 
-def _has_entries(X: Array, without: int) -> Array:
+def _is_on_gpu(X: Any) -> bool:
+    """Whether X is an array on another device than the CPU."""
+    if type(X) is np.ndarray or not hasattr(X, "__dlpack_device__"):
+        return False
+    return bool(X.__dlpack_device__()[0] != _DLPACK_CPU)
+
+
+def _on_host(X: Any) -> NDArray[Any]:
+    """An array of another library in NumPy, without a copy if it is in memory of the CPU."""
+    if getattr(X, "requires_grad", False):
+        raise ValueError("X must not require gradients: pass X.detach()")
+    if _is_on_gpu(X) or str(X.dtype).endswith("bfloat16"):
+        from bitclass.device import to_numpy  # imports torch
+
+        return to_numpy(X)
+    try:
+        return np.from_dlpack(X)
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise ValueError(f"X must be a dense array of real numbers: {error}") from None
+
+
+def _has_entries(X: NDArray[Any], without: int) -> NDArray[np.bool_]:
     """Mask (n,) of the rows of an array (n, d) with a nonzero entry outside column `without`."""
     is_entry = X != 0
     if without >= 0:
         is_entry[:, without] = False
-    return namespace(X).any(is_entry, axis=1)
+    mask: NDArray[np.bool_] = is_entry.any(axis=1)
+    return mask

@@ -581,7 +581,7 @@ def with_short_list(model: PackedModel, held_out: Sample, rescore: int | None) -
     correct = {}
     for length in RESCORE_LENGTHS if rescore is None else (rescore,):
         model.rescore = length
-        correct[length] = (to_host(model.predict(held_out.X)) == labels).astype(np.float64)
+        correct[length] = (model.predict(to_host(held_out.X)) == labels).astype(np.float64)
     chosen, *others = correct
     for length in others:
         if held_out.t_statistic(correct[length] - correct[chosen]) > 1.0:
@@ -674,8 +674,7 @@ def fitted_temperature(
     some = sample_rows(len(y), max(256, _MAX_CALIBRATION_PAIRS // len(model.classes)))
     X, y = take(X, some), y[some]
     sample_weight = None if sample_weight is None else sample_weight[some]
-    if is_foreign(X):
-        model, X = model.on_host(X)
+    X = to_host(X)
     listed, counts, correct = _score_gaps(model, X, y)
     if listed.shape[1] == 1:
         counts[:, 0] -= 1.0  # the best class itself, which would be first on a short list
