@@ -152,6 +152,11 @@ class PackedModel:
         return self._index.bias
 
     @property
+    def even_bias(self) -> NDArray[np.int32] | None:
+        """Biases rounded to even integers, as the search for the nearest classes adds them."""
+        return self._index.even_bias
+
+    @property
     def classes_(self) -> NDArray[Any]:
         """The labels, under the name that scikit-learn's estimators have for them."""
         return self.classes
@@ -446,10 +451,12 @@ class PackedModel:
         """Export the model to an ONNX file with standard operators, written atomically.
 
         The graph takes ``X``, float32 of shape (n, d), and returns ``label`` (n,), ``top_labels``
-        (n, k), best first, ``top_distances`` (n, k), int32 Hamming distances, and
-        ``top_probabilities`` (n, k), float32. It computes what `predict` and `top_classes` do, in
-        the precision of the model. Integer labels are int64, floats double, all others strings.
-        Non-finite rows are not detected.
+        (n, k), best first, ``top_distances`` (n, k), int32 Hamming distances,
+        ``top_probabilities`` (n, k), float32, and ``typicality`` (n,), float32, if the model has a
+        table for it. It computes what `predict` and `top_classes` do, in the precision of the
+        model. Integer labels are int64, floats double, all others strings. Non-finite rows are not
+        detected. An extractor that computed the features from images or texts, such as a network,
+        is not part of the graph, as a warning says.
 
         Parameters
         ----------
@@ -499,9 +506,8 @@ class PackedModel:
     ) -> NDArray[np.float32]:
         """Scores ``w_c.h(x) + e_c``, with e the biases rounded to even integers."""
         scores = self.n_bits - 2 * distances
-        even_bias = self._index.even_bias
-        if even_bias is not None:
-            scores += even_bias[indices]
+        if self.even_bias is not None:
+            scores += self.even_bias[indices]
         return scores.astype(np.float32)
 
     def _check_typicality(self) -> None:
