@@ -248,17 +248,17 @@ class PackedModel:
         -------
         ndarray of shape (n,)
         """
+        if reject == 0:
+            if _is_on_gpu(X) and self.hash_function.is_linear:
+                from bitclass.device import predict  # imports torch
+
+                return predict(self, X)
+            return self.classes[self._best(self._rows(X))[0]]
         if not (isinstance(reject, (int, float, np.number)) and 0 <= reject <= 1):
             raise ValueError(f"reject must be a number from 0 to 1, found {reject!r}")
-        if not reject and self.hash_function.is_linear and _is_on_gpu(X):
-            from bitclass.device import predict  # imports torch
-
-            return predict(self, X)
-        if not reject:
-            return self.classes[self._best(self._rows(X))[0]]
         dtype = _dtype_with(self.classes, unknown_label)
         self._check_typicality()
-        indices, best = self._best(self._rows(X))
+        indices, best = self._best_with_scores(X)
         labels = self.classes[indices].astype(dtype)
         labels[self._typicality_of(best) < reject] = unknown_label
         return labels
@@ -276,7 +276,7 @@ class PackedModel:
             ``w_c.tanh(P'x + t) + bias_c`` of the best class on the short list; without rescoring
             ``w_c.h(x)`` plus the bias rounded to an even integer.
         """
-        return self._best(self._rows(X))[1]
+        return self._best_with_scores(X)[1]
 
     def typicality(self, X: ArrayLike) -> NDArray[np.float64]:
         """How typical rows are of the classes that the model knows, from 0 to 1.
@@ -294,7 +294,7 @@ class PackedModel:
         ndarray of shape (n,)
         """
         self._check_typicality()
-        return self._typicality_of(self._best(self._rows(X))[1])
+        return self._typicality_of(self._best_with_scores(X)[1])
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Share of rows X whose predicted label equals that in y.
@@ -486,20 +486,27 @@ class PackedModel:
     def _max_scored_rows(self) -> int:
         return max(1, _SCORES_PER_BLOCK // len(self.classes))
 
-    def _best(self, X: Features) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Indices (n,) of the predicted classes, and their scores."""
+    def _best(
+        self, X: Features
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32] | None, NDArray[np.int32]]:
+        """Indices (n,) of the predicted classes, their scores if rescored, and distances."""
         h, index, m = self.hash_function, self._searched, self.n_rescored
         if h.columns is not None and isinstance(X, HashedTexts):
             starts = range(0, max(len(X.texts), 1), _TEXTS_PER_CALL)
             parts = [X.texts[start : start + _TEXTS_PER_CALL] for start in starts]
             found = [h.best_of_texts(X.features, part, index, m) for part in parts]
             indices, scores, distances = map(np.concatenate, zip(*found, strict=True))
-        elif m:
-            best, best_scores, _ = h.rescored(X, index, m)
-            return best[:, 0], best_scores[:, 0]
-        else:
-            indices, distances = h.nearest(X, index)
-        return indices, scores if m else self._score_of(indices, distances)
+            return indices, scores if m else None, distances
+        if m:
+            indices, scores, distances = h.rescored(X, index, m)
+            return indices[:, 0], scores[:, 0], distances[:, 0]
+        indices, distances = h.nearest(X, index)
+        return indices, None, distances
+
+    def _best_with_scores(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Indices (n,) of the predicted classes of rows X, and their scores."""
+        indices, scores, distances = self._best(self._rows(X))
+        return indices, self._score_of(indices, distances) if scores is None else scores
 
     def _score_of(
         self, indices: NDArray[np.int64], distances: NDArray[np.int32]
