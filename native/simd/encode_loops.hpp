@@ -219,6 +219,23 @@ inline void quantise(const Source* x, const float* centre, const float* inverse_
     Tile::quantise(scaled, quantised);
 }
 
+// The same for n entries, clipped. Not inlined: it is rare, and would slow the other loop.
+template <class Source>
+__attribute__((noinline)) void quantise_clipped(const Source* x, const float* centre, const float* inverse_scale,
+                                                std::size_t n, Tile::Row* quantised) {
+    const Floats most = Floats{} + kMaxDeviations;
+    for (std::size_t j = 0; j < n; j += Tile::kStep) {
+        Floats scaled[kEntryParts];
+        for (std::size_t part = 0; part < kEntryParts; ++part) {
+            Floats entry = entries<true>(x + j, centre, inverse_scale, j, part);
+            entry = entry < most ? entry : most;
+            entry = entry > -most ? entry : -most;
+            scaled[part] = entry * (kQuantisedMax / kMaxDeviations);
+        }
+        Tile::quantise(scaled, quantised + j);
+    }
+}
+
 // Quantises rows, and sets the factors by which their entries were multiplied. Returns the first row that
 // is not finite, or count.
 template <bool kStandardise, std::size_t kMaxRows, class Source>
@@ -236,6 +253,7 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
         for (std::size_t j = 0; j < rest; ++j) last[i][j] = x[i][whole + j];
     }
     std::size_t first_bad = count;
+    bool clip[kMaxRows] = {};
 
     by_stretches(whole, [&](std::size_t from, std::size_t to) {
         for (std::size_t i = 0; i < count; ++i) {
@@ -249,13 +267,19 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
     for (std::size_t i = 0; i < count; ++i) {
         if (rest > 0) largest[i].template see<kStandardise>(last[i], centre, inverse_scale, whole);
         const float most = largest[i].value();
-        factors[i] = most >= kMinEntry && most <= kMaxEntry ? kQuantisedMax / most : 0.0f;
+        clip[i] = kStandardise && most > kMaxDeviations;
+        const float limit = clip[i] ? kMaxDeviations : most;
+        factors[i] = most >= kMinEntry && most <= kMaxEntry ? kQuantisedMax / limit : 0.0f;
         if (!(most <= kMaxEntry) && first_bad == count) first_bad = i;
     }
 
     by_stretches(whole, [&](std::size_t from, std::size_t to) {
         for (std::size_t i = 0; i < count; ++i) {
             Tile::Row* const row = quantised + i * panels.n_padded;
+            if (kStandardise && clip[i]) {
+                quantise_clipped(x[i] + from, centre + from, inverse_scale + from, to - from, row + from);
+                continue;
+            }
             for (std::size_t j = from; j < to; j += Tile::kStep) {
                 quantise<kStandardise>(x[i] + j, centre, inverse_scale, j, factors[i], row + j);
             }
@@ -263,7 +287,11 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
     });
     for (std::size_t i = 0; i < count; ++i) {
         Tile::Row* const row = quantised + i * panels.n_padded;
-        if (rest > 0) quantise<kStandardise>(last[i], centre, inverse_scale, whole, factors[i], row + whole);
+        if (rest > 0 && kStandardise && clip[i]) {
+            quantise_clipped(last[i], centre + whole, inverse_scale + whole, rest, row + whole);
+        } else if (rest > 0) {
+            quantise<kStandardise>(last[i], centre, inverse_scale, whole, factors[i], row + whole);
+        }
         if (factors[i] == 0.0f) {
             for (std::size_t j = 0; j < panels.n_padded; ++j) row[j] = Tile::kRowOffset;
             factors[i] = 1.0f;

@@ -28,7 +28,8 @@ def command(
     """Export a model to ONNX.
 
     The graph uses only standard operators. It takes X (n, features) in float32 and returns label
-    (n), top_labels, top_distances and top_probabilities (n, top).
+    (n), top_labels, top_distances and top_probabilities (n, top), and typicality (n) if the model
+    has it. A network that computes the features of images or texts is not in the graph.
     """
     written = model.with_suffix(f".{to}") if out is None else out
     check_outputs({"--out": written}, [model])
