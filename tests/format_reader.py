@@ -116,7 +116,7 @@ class Reader:
     def scores(self, X):
         """Scores that rank the classes; those on the short list come first."""
         distances, rescore = self.distances(X), self.header["rescore"]
-        scores = -distances.astype(float)
+        scores = self.tensors["projection"].shape[1] - 2 * distances.astype(float)
         if rescore:
             q = np.rint(127 * np.tanh(self.values(X))) / 127
             rescored = q @ (2.0 * self.weight_bits().T - 1) + np.rint(127 * self.bias()) / 127
