@@ -91,6 +91,7 @@ class Reader:
             z = x
             if "centre" in self.tensors or "scale" in self.tensors:
                 z = (x - self.centre()) * (np.float32(1) / self.scale())
+                z = np.where(Q.any(axis=1), z.clip(-32, 32), np.float32(0))
             m = np.abs(z).max()
             q, f = np.zeros_like(z), np.float32(1)
             if m >= 1e-30 and np.isfinite(m):

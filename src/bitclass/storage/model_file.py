@@ -201,8 +201,8 @@ def save(
         **_saved_projection(h, projection),
         **saved_anchors(h.anchors),
         **_saved_text(model.text),
-        "bias": getattr(model, "bias", None),
-        "typicality": getattr(model, "typicality_table", None),
+        "bias": model.bias,
+        "typicality": model.typicality_table,
     }
     tensors = {name: values for name, values in arrays.items() if values is not None}
     content = Content(header, tensors)
@@ -454,9 +454,6 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             n_features=header.n_features if "columns" in tensors else None,
         )
         labels = decode_labels(header.labels, tensors["classes"], header.n_classes)
-        optional: dict[str, Any] = {
-            name: tensors[name] for name in ("bias", "typicality") if name in tensors
-        }
         return PackedModel(
             labels,
             tensors["weights"],
@@ -465,7 +462,8 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             temperature=header.temperature,
             summary=header.summary,
             text=_text_from(tensors, header.n_features),
-            **optional,
+            bias=tensors.get("bias"),
+            typicality=tensors.get("typicality"),
         )
     except ModelFileError:
         raise
