@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -16,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from bitclass._native import effective_threads
 from bitclass.images import efficientnet
 from bitclass.images.preparation import centre_square, import_extra
+from bitclass.storage import check_extractor, extractor_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -367,13 +369,22 @@ def extractor_named(text: str) -> Extractor:
     return _extractor(kind, options)
 
 
-def recorded_extractor(summary: Mapping[str, Any]) -> Extractor | None:
+def recorded_extractor(
+    summary: Mapping[str, Any],
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    allow_external: bool = False,
+) -> Extractor | None:
     """Restore the extractor that a model was trained with.
 
     Parameters
     ----------
     summary : mapping
         Summary of a `PackedModel`, with the specification as "extractor"; it may be untrusted.
+    folder : path-like, optional
+        Folder of the model file, in which an ONNX file is looked for.
+    allow_external : bool, default=False
+        Whether the ONNX file may be anywhere: see `storage.check_extractor`.
 
     Returns
     -------
@@ -385,13 +396,11 @@ def recorded_extractor(summary: Mapping[str, Any]) -> Extractor | None:
     >>> recorded_extractor({"extractor": {"kind": "cnn", "size": 160}})
     EfficientNetLite0(size=160)
     """
-    specification = summary.get("extractor")
-    if specification is None:
+    entry = extractor_of(summary)
+    if entry is None:
         return None
-    if not isinstance(specification, dict):
-        raise ValueError(f"the summary's extractor must be an object, found {specification!r:.80}")
-    options = dict(specification)
-    return _extractor(options.pop("kind", None), options)
+    options = check_extractor(entry, folder, allow_external=allow_external)
+    return _extractor(options.pop("kind"), options)
 
 
 def _extractor(kind: Any, options: dict[str, Any]) -> Extractor:
