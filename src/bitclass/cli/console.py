@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -78,29 +78,25 @@ def describe_training(summary: Mapping[str, Any]) -> str:
 
     Examples
     --------
-    >>> describe_training({"loss": "hinge", "n_rounds": 1})
-    'hinge loss, closed form'
-    >>> describe_training({"loss": "exponential", "n_rounds": 3})
-    'exponential loss, 3 rounds'
+    >>> report = {"n_rows": 900, "n_judged": 100, "accuracy": 0.91, "refined": True, "epochs": [1]}
+    >>> describe_training({"report": report})
+    '900 rows; refined for 1 epoch; accuracy 91.00% on 100 held-out rows'
+    >>> describe_training({"report": {"n_rows": 20, "refined": False}})
+    '20 rows; closed form'
     """
-    loss, refinement = summary.get("loss"), summary.get("refinement")
-    how = "closed form" if loss == "hinge" else pluralise(summary.get("n_rounds"), "round")
-    text = f"{loss} loss, {how}"
-    if isinstance(refinement, dict):
-        before, after = (refinement.get(f"accuracy_{when}") for when in ("before", "after"))
-        epochs = pluralise(refinement.get("epochs"), "epoch")
-        if "columns" in refinement:  # wide rows, which have no closed form
-            text = (
-                f"sparse mini-batches, {epochs}, {pluralise(refinement['columns'], 'column')} kept"
-            )
-            if isinstance(after, float):
-                text += f"; held-out accuracy {after:.2%}"
-        elif isinstance(before, float) and isinstance(after, float):
-            rows = pluralise(refinement.get("held_out_rows"), "held-out row")
-            text += f"; refined for {epochs}, accuracy on {rows} from {before:.2%} to {after:.2%}"
-            if refinement.get("taken") is False:
-                text += ", discarded"
-    return text
+    report = summary.get("report")
+    if not isinstance(report, dict):
+        return "not recorded"
+    epochs = report.get("epochs")
+    parts = [pluralise(report.get("n_rows"), "row"), "closed form"]
+    if report.get("refined") is True and isinstance(epochs, list):
+        parts[-1] = f"refined for {pluralise(len(epochs), 'epoch')}"
+    if report.get("stopped") == "max_time":
+        parts.append("stopped by --max-time")
+    if isinstance(accuracy := report.get("accuracy"), float):
+        judged = pluralise(report.get("n_judged"), "held-out row")
+        parts.append(f"accuracy {accuracy:.2%} on {judged}")
+    return "; ".join(parts)
 
 
 class _Note(ProgressColumn):
@@ -126,18 +122,23 @@ class ProgressBars:
             self._tasks[name] = self._progress.add_task(name, total=total, **fields)
         self._progress.update(self._tasks[name], completed=done, total=total, **fields)
 
-    def batches(self, name: str, rows: Any, start_row: int = 0) -> Iterator[Any]:
-        """Iterate over batches of rows and show the progress."""
-        self(name, start_row, rows.n_rows)
-        for batch in rows.batches(start_row):
-            yield batch
-            self(name, batch.first_row + len(batch), rows.n_rows)
+    def batches(self, name: str, rows: Any) -> Generator[Any, None, None]:
+        """Iterate over batches of rows and show the progress.
+
+        If this generator is closed, so are the files: their libraries read ahead in threads, which
+        must have ended when Python exits.
+        """
+        self(name, 0, rows.n_rows)
+        with closing(rows.batches()) as batches:
+            for batch in batches:
+                yield batch
+                self(name, batch.first_row + len(batch), rows.n_rows)
 
     def epoch(self, record: Any) -> None:
         """Show an epoch of refinement; the `callback` of `fit`."""
         note = f"epoch {record.epoch} of {record.n_epochs}, "
-        if math.isnan(record.accuracy):  # wide rows are evaluated only at the end
-            note += f"mean cross-entropy {record.objective:.3f}"
+        if record.accuracy is None or math.isnan(record.accuracy):  # not judged in every epoch
+            note += f"objective {record.objective:.3f}"
         else:
             note += f"held-out accuracy {record.accuracy:.2%}"
         self.step("refining", record.epoch, record.n_epochs, note)

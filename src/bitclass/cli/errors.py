@@ -43,7 +43,9 @@ def run_and_report(command: Callable[[], Any]) -> NoReturn:
         sys.stdout.flush()
         raise SystemExit(code)
     except _ArgumentError as error:
-        _fail(getattr(error, "format_message", error.__str__)(), 2)
+        message = getattr(error, "format_message", error.__str__)()
+        path = getattr(getattr(error, "ctx", None), "command_path", "bitclass")
+        _fail(f"{message} (see: {path} --help)", 2)
     except UsageError as error:
         _fail(str(error), 2)
     except BrokenPipeError:
@@ -58,6 +60,14 @@ def run_and_report(command: Callable[[], Any]) -> NoReturn:
         _fail(f"{name}{error.strerror or error}", 1)
     except (ValueError, ImportError, MemoryError) as error:
         _fail(str(error) or type(error).__name__, 1)
+    except Exception as error:
+        if os.environ.get("BITCLASS_TRACEBACK"):
+            raise
+        _fail(
+            f"internal error, {type(error).__name__}: {error}; please report it with the traceback "
+            "that BITCLASS_TRACEBACK=1 shows",
+            1,
+        )
 
 
 def _called(command: Callable[[], Any]) -> Any:

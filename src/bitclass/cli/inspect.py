@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import HammingIndex
+from bitclass.cli import options
 from bitclass.cli.console import describe_training, format_size, pluralise, print_lines
-from bitclass.cli.options import Json, Model
 from bitclass.codes import unpack
 from bitclass.storage import load, read_header
 
@@ -26,7 +26,7 @@ _MAX_CLASSES = 1000
 _BLOCK_CLASSES = 1 << 14
 
 
-def command(model: Model, json: Json = False) -> None:
+def command(model: options.Model, json: options.Json = False) -> None:
     """Show a model's size, classes, bit balance and distances between classes.
 
     Above 1,000 classes, distances are computed for a sample of 1,000 classes; the nearest class is
@@ -101,16 +101,13 @@ def _show(facts: dict[str, Any], balance: NDArray[np.float64], between: NDArray[
         f"{facts['bits']} bits from {pluralise(facts['features'], 'feature')}, encoded in "
         f"{facts['precision']}",
     )
-    if summary:
-        line(
-            "training",
-            f"{pluralise(summary.get('n_rows'), 'row')}, {facts['training']}; bitclass "
-            f"{summary.get('bitclass')}",
-        )
-    extractor = summary.get("extractor")
+    line("training", facts["training"])
+    columns, extractor = summary.get("columns"), summary.get("extractor")
+    if isinstance(columns, dict) and columns:
+        line("columns", ", ".join(f"{name} {value!r}" for name, value in columns.items()))
     if isinstance(extractor, dict):
-        options = (f"{name}={value}" for name, value in extractor.items() if name != "kind")
-        line("images", ", ".join([str(extractor.get("kind")), *options]))
+        settings = (f"{name}={value}" for name, value in extractor.items() if name != "kind")
+        line("extractor", ", ".join([str(extractor.get("kind")), *settings]))
     line("balance", f"0 |{_bars(balance, 0, 1)}| 1  for each bit, fraction of classes that set it")
     line(
         "distances",
