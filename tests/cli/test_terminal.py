@@ -47,7 +47,7 @@ def test_the_progress_of_a_fit_is_shown(tmp_path):
         r"pass 1 ━+.* 150,000 rows, [\d,]+ per second \d:\d\d:\d\d left 0:00:00", plain
     )
     assert max(len(line) for line in re.split(r"[\r\n]+", plain) if "━" in line) <= 120
-    assert "trained on 150,000 rows" in plain
+    assert "on 150,000 rows" in plain
 
 
 def test_an_error_in_a_terminal_is_one_line(tmp_path):

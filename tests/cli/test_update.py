@@ -59,7 +59,7 @@ def test_more_rows_and_new_classes_then_one_removed(folder, rows):
     before = library.load(model)
     told = succeed("update", "m.safetensors", "more.npz", cwd=folder)
     added = np.load(folder / "more.npz")["y"]
-    assert f"added   {len(added)} rows" in told
+    assert f"added   more.npz: NumPy npz, {len(added)} x 8" in told
     assert "6 classes, 40 bits" in told
     after = library.load(model)
     np.testing.assert_array_equal(after.classes, NAMES)

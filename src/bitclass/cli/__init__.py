@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from types import FrameType
+from typing import Any
 
 __all__ = ["main"]
 
@@ -19,11 +20,11 @@ def main() -> None:
     from bitclass.cli.app import parser
     from bitclass.cli.errors import run_and_report
 
-    def run() -> None:
+    def run() -> Any:
         parse_and_run = parser(sys.argv[1:] or ["--help"])
         if handles_interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        parse_and_run()
+        return parse_and_run()
 
     run_and_report(run)
 

@@ -206,7 +206,7 @@ def _open_texts(paths: Sequence[Path], options: RowOptions, **more: Any) -> Text
         raise UsageError("--features applies to feature files, not to texts")
     formats = {options.format or format_of(path) for path in paths}
     if options.text is None and formats != {"lines"}:
-        raise UsageError(f"{paths[0]}: name the text column with --text")
+        raise UsageError(f"{paths[0]}: name the text column with --text, or use --format lines")
     return open_texts(list(paths), options.text, **options.given() | more)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -61,8 +62,6 @@ def run_and_report(command: Callable[[], Any]) -> NoReturn:
     except (ValueError, ImportError, MemoryError) as error:
         _fail(str(error) or type(error).__name__, 1)
     except Exception as error:
-        if os.environ.get("BITCLASS_TRACEBACK"):
-            raise
         _fail(
             f"internal error, {type(error).__name__}: {error}; please report it with the traceback "
             "that BITCLASS_TRACEBACK=1 shows",
@@ -71,12 +70,16 @@ def run_and_report(command: Callable[[], Any]) -> NoReturn:
 
 
 def _called(command: Callable[[], Any]) -> Any:
-    """Run a command; raise a broken pipe that Typer turns into an exit with code 1."""
+    """Run a command; raise a broken pipe or an interrupt also if another exception followed."""
     try:
         return command()
-    except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):
-            raise end.__context__ from None
+    except (Exception, SystemExit) as error:
+        # Typer turns a broken pipe into an exit, and closing files after an interrupt may fail.
+        cause = error.__context__
+        while cause is not None:
+            if isinstance(cause, (BrokenPipeError, KeyboardInterrupt)):
+                raise cause from None
+            cause = cause.__context__
         raise
 
 
@@ -93,6 +96,8 @@ def _show_warning(message: Warning | str, *where: Any, **options: Any) -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
+    if os.environ.get("BITCLASS_TRACEBACK"):
+        traceback.print_exc()
     print("bitclass: " + _one_line(message), file=sys.stderr)
     raise SystemExit(code) from None
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -210,7 +210,9 @@ def _show(facts: dict[str, Any]) -> None:
         + ["" if row[name] is None else f"{row[name]:.1%}" for name in metrics]
         for row in rows[: 2 * _N_SHOWN]
     ]
-    title = f"Classes, worst first ({len(cells)} of {len(rows)}, all with --json)"
+    title = "Classes, worst first"
+    if len(cells) < len(rows):
+        title = f"The {len(cells)} worst of {len(rows):,} classes (--json: all)"
     show_table(title, ["class", "rows", *metrics], cells, n_names=1)
 
 

@@ -126,7 +126,6 @@ def command(
     start = time.perf_counter()
     with thread_limit(threads):
         rows, used = open_training_rows(data, row_options, extractor, threads)
-        print_lines(f"read    {rows.description}")
         with progress_bars() as progress:
             _fit(classifier, rows, progress, in_memory=groups is not None)
     record: dict[str, Any] = {"columns": row_options.remembered()}
@@ -141,7 +140,8 @@ def command(
     with model_lock(model):
         written = save_model(classifier, model, record, ngrams, sums=keep_sums)
     seconds = time.perf_counter() - start
-    print_lines(f"trained on {describe_training(written.summary)}, in {seconds:.1f} s")
+    print_lines(f"read    {rows.description}")
+    print_lines(f"trained in {seconds:.1f} s on {describe_training(written.summary)}")
     print_model(model, written)
 
 

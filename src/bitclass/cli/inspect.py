@@ -80,7 +80,7 @@ def _bit_balance(model: PackedModel) -> NDArray[np.float64]:
     return n_set / len(model.classes)
 
 
-def _bars(values: NDArray[Any], low: float, high: float, width: int = 48) -> str:
+def _bars(values: NDArray[Any], low: float, high: float, width: int = 32) -> str:
     """One-line histogram."""
     counts, _ = np.histogram(values, bins=width, range=(low, high))
     heights = np.ceil(counts / max(1, counts.max()) * (len(_BARS) - 1)).astype(int)
@@ -108,11 +108,11 @@ def _show(facts: dict[str, Any], balance: NDArray[np.float64], between: NDArray[
     if isinstance(extractor, dict):
         settings = (f"{name}={value}" for name, value in extractor.items() if name != "kind")
         line("extractor", ", ".join([str(extractor.get("kind")), *settings]))
-    line("balance", f"0 |{_bars(balance, 0, 1)}| 1  for each bit, fraction of classes that set it")
+    line("balance", f"0 |{_bars(balance, 0, 1)}| 1  share of classes that set a bit")
+    line("distances", f"0 |{_bars(between, 0, facts['bits'])}| {facts['bits']}  between classes")
     line(
-        "distances",
-        f"0 |{_bars(between, 0, facts['bits'])}| {facts['bits']}  between {sample}"
-        f"{distances['n_classes']:,} classes: smallest {distances['smallest']}, mean "
+        "",
+        f"{sample}{distances['n_classes']:,} classes: smallest {distances['smallest']}, mean "
         f"{distances['mean']:.1f}, mean to the nearest {distances['mean_to_nearest']:.1f}",
     )
     if facts["bit_balance"]["constant"]:

@@ -125,7 +125,7 @@ def _texts_in_arguments(
     data: Sequence[Path], row_options: RowOptions, model: PackedModel
 ) -> Any | None:
     """Rows of the texts given as arguments; None if the arguments are files."""
-    from bitclass.io import format_of
+    from bitclass.io import Batch, format_of
 
     def is_text(path: Path) -> bool:
         with contextlib.suppress(OSError):  # too long for a file name
@@ -144,8 +144,8 @@ def _texts_in_arguments(
     given = [str(path) for path in texts]
     # An n-gram model takes texts itself: neither files nor scikit-learn are needed.
     X = None if model.text is not None else embeddings_of(model).rows(given)
-    batch = SimpleNamespace(X=X, texts=given, first_row=0, columns={})
-    return SimpleNamespace(n_rows=len(given), batches=lambda: iter([batch]))
+    batch = Batch(X, None, 0, texts=given)
+    return SimpleNamespace(n_rows=len(given), batches=lambda: (each for each in [batch]))
 
 
 def _results(

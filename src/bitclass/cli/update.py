@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli import options
-from bitclass.cli.console import pluralise, print_lines, progress_bars
+from bitclass.cli.console import print_lines, progress_bars
 from bitclass.cli.data import RowOptions, check_outputs, files_in, load_model, open_rows_for
 from bitclass.cli.errors import UsageError
 from bitclass.cli.saving import digest_of, model_lock, print_model, save_model, sums_path
@@ -90,8 +90,7 @@ def _update(
             return
     if removal:
         classifier.remove_classes(_find_labels(remove, classifier.classes_))
-    if batch:
-        _add_rows(classifier, packed, path, data, row_options)
+    added = _add_rows(classifier, packed, path, data, row_options) if batch else None
     classifier.sums_.sources.extend(removal + batch)
     classifier.solve()
     kept = {
@@ -99,6 +98,8 @@ def _update(
     }
     projection = read_header(path).projection
     model = save_model(classifier, path, kept, packed.text, sums=True, projection=projection)
+    if added:
+        print_lines(f"added   {added}")
     print_model(path, model)
 
 
@@ -108,17 +109,17 @@ def _add_rows(
     path: Path,
     data: list[Path],
     row_options: RowOptions,
-) -> None:
+) -> str:
+    """Add rows to the sums, and return a description of them."""
     rows = open_rows_for(model, path, data, row_options, labelled=True)
     if model.text is not None:
         from bitclass.text import TextRows
 
         rows = TextRows(rows, model.text)
-    print_lines(f"read    {rows.description}")
     with progress_bars() as progress, closing(progress.batches("adding", rows)) as batches:
         for batch in batches:
             classifier.partial_fit(batch.X, batch.labels, sample_weight=batch.sample_weight)
-    print_lines(f"added   {pluralise(rows.n_rows, 'row')}")
+    return rows.description
 
 
 def _find_labels(names: list[str], classes: NDArray[Any]) -> NDArray[Any]:
