@@ -43,9 +43,9 @@ class _Extracted(Source):
         self._features, self._rows = features, rows
         self.n_rows, self.n_features = len(rows), features.shape[1]
 
-    def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
-        """Yield rows from `start_row` on, in pieces of `rows_per_piece`."""
-        for start in range(start_row, self.n_rows, rows_per_piece):
+    def read(self, rows_per_piece: int) -> Iterator[Batch]:
+        """Yield the rows, in pieces of `rows_per_piece`."""
+        for start in range(0, self.n_rows, rows_per_piece):
             rows = self._rows[start : start + rows_per_piece]
             yield Batch(np.asarray(self._features[rows]), None, start)
 
@@ -80,7 +80,7 @@ class ImageRows(FileRows):
         self.names = self.images.names
         self.skipped = tuple(images.names[row] for row in np.flatnonzero(~read).tolist())
         self._folder = folder  # keeps a temporary folder until this object is deleted
-        super().__init__([_Extracted(features, rows)], None, self.images.labels)
+        super().__init__([_Extracted(features, rows)], None, labels=self.images.labels)
         self.paths = list(images.paths)
         where = f"{self.paths[0]}{more(self.paths)}" if self.paths else "images"
         skipped = f", {len(self.skipped):,} skipped" if self.skipped else ""
@@ -133,8 +133,8 @@ def image_rows(
     ...     for name in ("one.png", "two.png", "three.png"):
     ...         Image.effect_noise((32, 32), 50).save(os.path.join(folder, name))
     ...     rows = image_rows(open_images(folder), EfficientNetLite0(size=32))
-    >>> [(batch.first_row, batch.X.shape) for batch in rows.batches(rows_per_batch=2)]
-    [(0, (2, 1280)), (2, (1, 1280))]
+    >>> [(batch.first_row, batch.X.shape) for batch in rows.batches()]
+    [(0, (3, 1280))]
     """
     if not len(images):
         raise ImageError("there are no images to extract features from")
