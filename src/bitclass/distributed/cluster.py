@@ -301,7 +301,7 @@ class FeatureFiles:
     Parameters
     ----------
     paths : path or sequence of paths
-    features, labels, labels_file, format, n_features, first_index, header : optional
+    features, labels, labels_file, format, n_features, header : optional
         As in `bitclass.io.open_rows`.
 
     Examples
@@ -316,8 +316,7 @@ class FeatureFiles:
     labels_file: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None
     format: str | None = None
     n_features: int | None = None
-    first_index: int | None = None
-    header: bool | None = None
+    header: bool = True
 
     def open(self, feature_names: Sequence[str] | None = None, classes: Any = None) -> Any:
         """Open the files on this machine."""
@@ -363,8 +362,11 @@ def _file_batches(
 ) -> Iterator[RowBatch]:
     """Yield rows of files in batches of bounded size."""
     rows = files.open(feature_names, classes)
-    with contextlib.closing(rows.batches(start)) as batches:
+    with contextlib.closing(rows.batches()) as batches:
         for batch in batches:
+            if batch.first_row + len(batch) <= start:
+                continue
+            batch = batch.select(slice(max(0, start - batch.first_row), None))
             n = min(batch.X.shape[0], stop - batch.first_row)
             yield batch.X[:n], None if batch.labels is None else batch.labels[:n], None
             if batch.first_row + n >= stop:
