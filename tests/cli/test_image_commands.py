@@ -15,7 +15,7 @@ import bitclass as library
 from bitclass.images import image_rows, open_images
 from small_network import small_network
 
-SMALL = f"onnx:{small_network().file}"
+SMALL = "onnx:small.onnx"
 CLASSES = ("across", "chequers", "down")
 TEST_PATHS = [f"test/{name}/{number:02d}.png" for name in CLASSES for number in range(4)]
 
@@ -41,6 +41,7 @@ def draw_folder(folder, n_each, first_seed=0):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("images")
+    shutil.copy(small_network().file, folder / "small.onnx")
     draw_folder(folder / "train", 12)
     draw_folder(folder / "test", 4, first_seed=1000)
     (folder / "train" / "down" / "broken.png").write_bytes(b"no image")

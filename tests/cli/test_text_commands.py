@@ -133,7 +133,7 @@ def test_input_errors_are_one_line(folder):
         (*predict, "texts.csv", "--text", "sentence"): ["sentence"],
         (*predict, "texts.csv", "--features", "text"): ["--features"],
         ("predict", "rows.safetensors", "texts.csv", "--text", "text"): ["--text", "3 features"],
-        ("predict", "rows.safetensors", "fly me"): ["fly me", "3 features"],
+        ("predict", "rows.safetensors", "fly me"): ["fly me", "no such file"],
         (*fit, "--text", "sentence"): ["sentence"],
         (*fit, "--text", "text", "--features", "n"): ["--features"],
         (*fit, "--text", "text", "--extractor", "cnn"): ["--extractor", "model2vec:MODEL"],

@@ -143,6 +143,8 @@ def command(
     print_lines(f"read    {rows.description}")
     print_lines(f"trained in {seconds:.1f} s on {describe_training(written.summary)}")
     print_model(model, written)
+    if network is not None and network.absolute().parent != model.absolute().parent:
+        print_lines(f"note: copy {network} to the folder of the model, where predict looks for it")
 
 
 def _estimator(**parameters: Any) -> BinaryCodeClassifier:
