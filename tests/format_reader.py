@@ -118,7 +118,7 @@ class Reader:
         distances = self.distances(X)
         scores = -distances.astype(float)
         if self.rescore:
-            q = np.rint(127 * np.tanh(self.header["steepness"] * self.values(X))) / 127
+            q = np.rint(127 * np.tanh(self.values(X))) / 127
             rescored = q @ (2.0 * self.weight_bits().T - 1)
             short = np.argsort(distances, axis=1, kind="stable")[:, : self.rescore]
             scores -= 10 * distances.shape[1] + q.shape[1]

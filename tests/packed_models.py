@@ -21,7 +21,7 @@ def made(labels, n_bits=20, d=7, precision="int8", centre=True, scale=True, seed
         precision=precision,
     )
     summary = {"loss": "none", "note": "über"}
-    given = {"rescore": 2, "steepness": 0.7, "temperature": 1.0 / 3.0, "summary": summary}
+    given = {"rescore": 2, "temperature": 1.0 / 3.0, "summary": summary}
     return PackedModel(labels, weights, hash_function, **given)
 
 

@@ -28,7 +28,7 @@ from packed_models import plain
 GOLDEN = Path(__file__).parent / "golden"
 FUZZER = Path(__file__).parents[1] / "benchmarks" / "fuzz_models.py"
 #: What a file of version 2 has besides.
-V2 = {"version": 2, "rescore": 16, "steepness": 1.0}
+V2 = {"version": 2, "rescore": 16}
 TEXT = (GOLDEN / "v1_text_float32.safetensors").read_bytes()
 INT8 = (GOLDEN / "v1_int64_int8.safetensors").read_bytes()
 OBJECTS = (GOLDEN / "v1_objects_float32.safetensors").read_bytes()
@@ -141,7 +141,6 @@ def test_invalid_safetensors_headers_are_refused(refused, content, message):
         ({**V2, "rescore": True}, "'rescore' must be a int, found True"),
         ({**V2, "rescore": -1}, "rescore must be 0 to"),
         ({**V2, "rescore": 10**30}, "rescore must be 0 to"),
-        ({**V2, "steepness": 0}, "steepness must be a positive number"),
     ],
 )
 def test_an_invalid_header_is_rejected(refused, changes, message):

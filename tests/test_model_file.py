@@ -57,7 +57,7 @@ def assert_same_labels(a, b):
 def assert_same_model(a, b, X):
     assert_same_labels(a.classes, b.classes)
     np.testing.assert_array_equal(a.weights, b.weights)
-    for name in ("temperature", "n_bits", "rescore", "steepness"):
+    for name in ("temperature", "n_bits", "rescore"):
         assert getattr(a, name) == getattr(b, name)
     assert a.hash_function.precision == b.hash_function.precision
     np.testing.assert_array_equal(a.encode(X), b.encode(X))
@@ -209,7 +209,6 @@ def changed(**changes):
     ("change", "message"),
     [
         ({"temperature": 0.0}, "temperature"),
-        ({"steepness": np.nan}, "steepness"),
         ({"weights": np.full((3, 3), 255, np.uint8)}, "unused bits after"),
         ({"classes": np.arange(4)}, "classes"),
         ({"scale": np.full(7, 1e-40, np.float32)}, "positive"),
@@ -242,7 +241,7 @@ def test_golden_files_load_forever(name):
     assert [code.tobytes().hex() for code in model.encode(X)] == expected["codes"]
     assert [repr(label) for label in model.predict(X).tolist()] == expected["predicted"]
     assert model.top_classes(X, 1)[1][:, 0].tolist() == expected["distances"]
-    assert (model.rescore, model.steepness) == (0, 1.0)
+    assert model.rescore == 0
     assert read_header(path).version == 1
     # A reader written from the specification reads the same.
     assert_same_labels(reader.labels(), model.classes)
@@ -294,7 +293,7 @@ def test_the_header_describes_the_model_without_its_arrays(tmp_path):
     header = read_header(tmp_path / "model")
     assert (header.n_classes, header.n_features, header.n_bits) == (3, 7, 20)
     assert (header.projection, header.precision, header.labels) == ("int8", "float32", "<U22")
-    assert (header.version, header.rescore, header.steepness) == (3, 2, 0.7)
+    assert (header.version, header.rescore) == (3, 2)
     assert header.summary["loss"] == "none"
     assert header.temperature == 1.0 / 3.0
     assert header.tensors["weights"].shape == (3, 3)

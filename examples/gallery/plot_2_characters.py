@@ -36,7 +36,7 @@ n_bits = [32, 64, 128]
 accuracies: dict[str, list[float]] = {"rescored short list": [], "nearest class": []}
 for r in n_bits:
     classifier = BinaryCodeClassifier(r, random_state=0).fit(X, y)
-    labels, distances = classifier.top_classes(X_test, k=64)[:2]
+    labels, distances, *_ = classifier.top_classes(X_test, k=64)
     nearest = labels[np.arange(len(labels)), distances.argmin(axis=1)]
     accuracies["rescored short list"].append(np.mean(labels[:, 0] == y_test))
     accuracies["nearest class"].append(np.mean(nearest == y_test))

@@ -15,7 +15,7 @@
 //   quantise            rounds kStep scaled entries to the nearest integers, ties to even
 //   sign_bits           mask of the sums, of 8, that reach their threshold
 
-// -- The real-valued code of a row: tanh(steepness * (P'x + t)) per bit, as integers from -127 to 127. Every operation
+// -- The real-valued code of a row: tanh(P'x + t) per bit, as integers from -127 to 127. Every operation
 // is defined by IEEE 754 and performed in a fixed order, so all levels agree to the last bit.
 
 constexpr std::size_t kActivationsPerStep = 64;
@@ -58,11 +58,11 @@ __attribute__((noinline)) void activate_sums(const std::int32_t* __restrict__ su
 // Activations from the scores of n rows, written `stride` bytes apart.
 template <class Float>
 void activate(const Float* __restrict__ scores, std::size_t n, std::size_t n_bits, const Float* __restrict__ intercept,
-              float steepness, std::int8_t* __restrict__ activations, std::size_t stride) {
+              std::int8_t* __restrict__ activations, std::size_t stride) {
     for (std::size_t i = 0; i < n; ++i) {
         for (std::size_t k = 0; k < n_bits; ++k) {
             const auto value = static_cast<float>(scores[i * n_bits + k] + intercept[k]);
-            activations[i * stride + k] = activation(clamped(value * steepness));
+            activations[i * stride + k] = activation(clamped(value));
         }
         for (std::size_t k = n_bits; k < stride; ++k) activations[i * stride + k] = 0;
     }

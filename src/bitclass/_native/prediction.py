@@ -108,10 +108,14 @@ class HammingIndex:
     ----------
     weights : (C, bytes) uint8
         Packed weights of C >= 1 classes.
+    bias : (C,) float32, optional
+        Added to the scores of the classes, at most 2^20 in magnitude. Searches then rank by
+        ``w_c.b + e_c``, with `even_bias` e, instead of the distance alone.
 
     Attributes
     ----------
     weights : (C, bytes) uint8
+    bias : (C,) float32 or None
     kernel : the compiled index
 
     Examples
@@ -122,11 +126,17 @@ class HammingIndex:
     (array([1, 2]), array([1, 0], dtype=int32))
     """
 
-    __slots__ = ("kernel", "weights")
+    __slots__ = ("bias", "kernel", "weights")
 
-    def __init__(self, weights: NDArray[np.uint8]) -> None:
+    def __init__(self, weights: NDArray[np.uint8], bias: NDArray[np.float32] | None = None) -> None:
         self.weights = np.ascontiguousarray(weights)
-        self.kernel = _kernels.HammingIndex(self.weights)
+        self.bias = bias
+        self.kernel = _kernels.HammingIndex(self.weights, bias)
+
+    @property
+    def even_bias(self) -> NDArray[np.int32] | None:
+        """Biases rounded to even integers (C,), as inner products of codes differ by 2."""
+        return None if self.bias is None else 2 * np.rint(self.bias / 2.0).astype(np.int32)
 
     def nearest(self, codes: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Find the nearest class of each code; ties go to the lowest index.
@@ -139,6 +149,7 @@ class HammingIndex:
         -------
         indices : (n,) int64
         distances : (n,) int32
+            Hamming distances, also if there is a bias.
         """
         threads = threads_for(len(codes), _kernels.QUERIES_PER_CHUNK)
         return self.kernel.nearest(np.ascontiguousarray(codes), threads)
@@ -146,7 +157,7 @@ class HammingIndex:
     def top_k(
         self, codes: NDArray[np.uint8], k: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Find the k nearest classes of each code, ordered by distance, then by class index.
+        """Find the k nearest classes of each code, nearest first, ties by class index.
 
         Parameters
         ----------
@@ -161,7 +172,7 @@ class HammingIndex:
         return self.kernel.top_k(np.ascontiguousarray(codes), k, effective_threads())
 
     def scores(self, codes: NDArray[np.uint8], n_bits: int) -> NDArray[np.int32]:
-        """Inner products of all codes with the weights of all classes.
+        """Inner products of all codes with the weights of all classes, plus `even_bias`.
 
         Parameters
         ----------
@@ -172,12 +183,12 @@ class HammingIndex:
         Returns
         -------
         (n, C) int32
-            ``r - 2 * Hamming distance``.
+            ``r - 2 * Hamming distance + e_c``.
         """
         return self.kernel.scores(np.ascontiguousarray(codes), n_bits, effective_threads())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return HammingIndex, (self.weights,)
+        return HammingIndex, (self.weights, self.bias)
 
 
 def cluster_codes(weights: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -226,7 +237,8 @@ def _majorities(
 class ClusteredIndex(HammingIndex):
     """Search index over clusters of packed class weights, of which a search visits the nearest few.
 
-    Searches are approximate: a class is found only if its cluster is visited.
+    Searches are approximate: a class is found only if its cluster is visited. Clusters are chosen
+    by distance alone.
 
     Parameters
     ----------
@@ -234,6 +246,7 @@ class ClusteredIndex(HammingIndex):
         Packed weights of C >= 1 classes.
     n_probe : int >= 1
         Number of clusters to visit; all if there are fewer.
+    bias : (C,) float32, optional
 
     Examples
     --------
@@ -245,13 +258,16 @@ class ClusteredIndex(HammingIndex):
 
     __slots__ = ("n_probe",)
 
-    def __init__(self, weights: NDArray[np.uint8], n_probe: int) -> None:
+    def __init__(
+        self, weights: NDArray[np.uint8], n_probe: int, bias: NDArray[np.float32] | None = None
+    ) -> None:
         self.n_probe = n_probe
         self.weights = np.ascontiguousarray(weights)
+        self.bias = bias
         centres, clusters = cluster_codes(self.weights)
         self.kernel = _kernels.HammingIndex(
-            self.weights, centres, clusters, min(n_probe, len(centres))
+            self.weights, bias, centres, clusters, min(n_probe, len(centres))
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ClusteredIndex, (self.weights, self.n_probe)
+        return ClusteredIndex, (self.weights, self.n_probe, self.bias)

@@ -118,14 +118,14 @@ class Evaluation:
 
     def add(self, X: Any, labels: NDArray[Any]) -> NDArray[Any]:
         """Count a batch of m rows or texts with labels (m,); returns the predictions (m,)."""
-        best, _, *confidence = self.model.top_classes(X, self.k, probabilities=self.calibrate)
-        predicted = best[:, 0]
+        best = self.model.top_classes(X, self.k, probabilities=self.calibrate)
+        predicted = best.labels[:, 0]
         self.n_rows += len(labels)
-        self.n_in_top += int(np.any(best == labels[:, None], axis=1).sum())
+        self.n_in_top += int(np.any(best.labels == labels[:, None], axis=1).sum())
         self.pairs.update(zip(labels.tolist(), predicted.tolist(), strict=True))
         self.unknown.update(labels[~np.isin(labels, self.model.classes)].tolist())
-        if self.calibrate:
-            self.confidence.append(confidence[0][:, 0])
+        if best.probabilities is not None:
+            self.confidence.append(best.probabilities[:, 0])
             self.is_correct.append(predicted == labels)
         return predicted
 

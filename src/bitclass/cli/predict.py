@@ -167,20 +167,22 @@ def _results(
             copied = dict(batch.columns)
             if names is not None:
                 copied["image"] = np.array(names[batch.first_row : batch.first_row + len(batch)])
-            if top == 1 and not probabilities:
+            if top == 1 and not (probabilities or typicality or reject):
                 best = {"label": model.predict(X)[:, None]}
             else:
-                found = model.top_classes(X, top, probabilities=probabilities)
-                best = dict(zip(("label", "distance", "probability"), found, strict=False))
-            if explain:
-                copied["ngrams"] = _explanations(model, batch.texts, best["label"][:, 0])
-            if typicality or reject:
-                shares = model.typicality(X)
+                found = model.top_classes(
+                    X, top, probabilities=probabilities, typicality=typicality or reject > 0
+                )
+                best = {"label": found.labels, "distance": found.distances}
+                if found.probabilities is not None:
+                    best["probability"] = found.probabilities
                 if typicality:
-                    copied["typicality"] = shares
+                    copied["typicality"] = found.typicality
                 if reject:
                     best["label"] = best["label"].astype(object)
-                    best["label"][shares < reject, 0] = None
+                    best["label"][found.typicality < reject, 0] = None
+            if explain:
+                copied["ngrams"] = _explanations(model, batch.texts, best["label"][:, 0])
             if clash := set(copied) & set(_flat(best)):
                 raise UsageError(f"--id {min(clash)}: the output already has a column of that name")
             yield copied, best

@@ -50,7 +50,7 @@ PROJECTION_TYPES: tuple[ProjectionType, ...] = get_args(ProjectionType)
 
 _KIND = "model"
 _FIELDS = {"precision": str, "temperature": float, "labels": str, "summary": dict}
-_FIELDS_SINCE_2 = {"rescore": int, "steepness": float}
+_FIELDS_SINCE_2 = {"rescore": int}
 # The maximum number of bits, a million, divided by this is still finite.
 _MIN_POSITIVE = 1e-300
 _MAX_RESCORED = 1 << 40
@@ -119,7 +119,6 @@ class ModelHeader:
     labels: str  # NumPy type string
     summary: dict[str, Any]  # how the model was trained
     rescore: int = 0  # number of nearest classes to rescore
-    steepness: float = 1.0
 
 
 def save(
@@ -174,7 +173,6 @@ def save(
     header = {
         "precision": h.precision,
         "rescore": int(model.rescore),
-        "steepness": float(model.steepness),
         "temperature": float(model.temperature),
         "labels": dtype,
         "summary": model.summary,
@@ -276,9 +274,10 @@ def _header(container: Container) -> ModelHeader:
     fields = container.fields(**_FIELDS, **(_FIELDS_SINCE_2 if container.version >= 2 else {}))
     if fields["precision"] not in get_args(Precision):
         raise ModelFileError(f"precision must be one of {list(get_args(Precision))}")
-    for name in ("temperature", "steepness"):
-        if not _MIN_POSITIVE <= fields.get(name, 1.0) < np.inf:
-            raise ModelFileError(f"{name} must be a positive number, found {fields[name]!r}")
+    if not _MIN_POSITIVE <= fields["temperature"] < np.inf:
+        raise ModelFileError(
+            f"temperature must be a positive number, found {fields['temperature']!r}"
+        )
     if not 0 <= fields.get("rescore", 0) <= _MAX_RESCORED:
         raise ModelFileError(
             f"rescore must be 0 to {_MAX_RESCORED}, found {shown(fields['rescore'])}"
@@ -395,7 +394,6 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             tensors["weights"],
             hash_function,
             rescore=header.rescore,
-            steepness=header.steepness,
             temperature=header.temperature,
             summary=header.summary,
             text=_text_from(tensors, header.n_features),

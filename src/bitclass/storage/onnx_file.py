@@ -148,7 +148,6 @@ def _code(graph: _Graph, X: str, model: PackedModel) -> tuple[str, str | None]:
         sums = graph.add("MatMul", [X, h.projection])
         values = graph.add("Add", [sums, h.intercept.astype(np.float32)])
         code = graph.add("GreaterOrEqual", [values, np.float32(0)])
-        scaled = graph.add("Mul", [values, np.float32(model.steepness)])
     else:
         quantised = h.quantised()
         sums, factors = _integer_sums(graph, X, quantised)
@@ -157,13 +156,12 @@ def _code(graph: _Graph, X: str, model: PackedModel) -> tuple[str, str | None]:
         total = graph.add("Add", [graph.add("Cast", [sums], to=_type(np.float64)), thresholds])
         code = graph.add("GreaterOrEqual", [total, np.float64(0)])
         # The same order of operations as `activations_int8`, which the kernels match exactly.
-        steepness = np.float32(model.steepness)
-        steps = (quantised.steps * steepness).astype(np.float32)
-        intercept = (quantised.thresholds * quantised.steps * steepness).astype(np.float32)
+        steps = quantised.steps.astype(np.float32)
+        intercept = (quantised.thresholds * quantised.steps).astype(np.float32)
         units = graph.add("Mul", [graph.add("Div", [np.float32(1), factors]), steps])
         narrow = graph.add("Cast", [sums], to=_type(np.float32))
-        scaled = graph.add("Add", [graph.add("Mul", [narrow, units]), intercept])
-    return code, _activations(graph, scaled) if model.rescore else None
+        values = graph.add("Add", [graph.add("Mul", [narrow, units]), intercept])
+    return code, _activations(graph, values) if model.rescore else None
 
 
 def _integer_sums(graph: _Graph, X: str, quantised: QuantisedProjection) -> tuple[str, str]:
