@@ -404,18 +404,23 @@ def test_evaluate_writes_wrong_rows_and_a_figure(folder, tmp_path, fitted):
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
-def test_untypical_rows_are_rejected(folder, tmp_path):
-    model = library.load(folder / "npz.safetensors")
-    X, _ = rows(1, 90)
+def test_untypical_rows_are_rejected(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((90, 6), dtype=np.float32)
+    np.save(tmp_path / "X.npy", X)
+    hash_function = HashFunction(rng.standard_normal((6, 64), dtype=np.float32), np.zeros(64))
+    weights = rng.integers(0, 256, (7, 8), dtype=np.uint8)
+    model = PackedModel(NAMES, weights, hash_function, typicality=np.arange(64, dtype=np.float32))
+    save(tmp_path / "m", model)
     shares = model.typicality(X)
     limit = float(np.median(shares))
-    predict = ("predict", "npz.safetensors", "test.npz", "--typicality", "--reject", limit)
-    printed = csv.DictReader(io.StringIO(succeed(*predict, cwd=folder)))
-    found = [(row["label"], float(row["typicality"])) for row in printed]
     labels = np.where(shares < limit, "", model.predict(X))
-    assert found == [(label, float(share)) for label, share in zip(labels, shares, strict=True)]
     assert 0 < np.sum(labels == "") < 90
-    lines = succeed(*predict, "--json", cwd=folder).splitlines()
+    predict = ("predict", "m", "X.npy", "--typicality", "--reject", limit)
+    printed = csv.DictReader(io.StringIO(succeed(*predict, cwd=tmp_path)))
+    found = [(row["label"], float(row["typicality"])) for row in printed]
+    assert found == list(zip(labels.tolist(), shares.tolist(), strict=True))
+    lines = succeed(*predict, "--json", cwd=tmp_path).splitlines()
     assert [json.loads(line)["label"] for line in lines] == [label or None for label in labels]
 
 

@@ -108,7 +108,7 @@ def test_evaluate_update_and_inspect_take_images(folder):
     assert facts["accuracy"] > 0.9
     assert "added   test: 12 images" in done["update"].stdout
     assert library.load(folder / "o.safetensors").summary["extractor"]["kind"] == "onnx"
-    assert "extractor  onnx, file=" in done["inspect"].stdout
+    assert "extractor  onnx, " in done["inspect"].stdout
 
 
 FIT = ("--model", "x.safetensors", "--extractor", SMALL)

@@ -44,7 +44,7 @@ def test_lines_of_standard_input_are_texts_if_asked_for(folder):
     found = [json.loads(line)["label"] for line in printed.splitlines()]
     assert (len(found), found[0], found[2]) == (3, "flight", "music")
     done = bitclass("predict", model, "-", input=lines)
-    assert_one_line(done, 1, "standard input", "'text'", "--format lines")
+    assert_one_line(done, 1, "standard input", "'text'", "read as csv", "--format")
     printed = succeed("predict", model, "-", input="intent,text\nx,fly me to oslo\n")
     assert printed.splitlines() == ["label", "flight"]
 
@@ -64,7 +64,7 @@ def test_texts_are_copied_to_the_output(folder, tmp_path, column):
     path = tmp_path / "two.csv"
     path.write_text("text,n\nfly me to oslo,1\n")
     printed = succeed("predict", folder / "model.safetensors", path, "--id", "n", "--id", column)
-    assert printed.splitlines() == ["text,n,label", "fly me to oslo,1,flight"]
+    assert printed.splitlines() == ["n,text,label", "1,fly me to oslo,flight"]
 
 
 def test_a_file_like_the_training_file_needs_no_options(folder, tmp_path):

@@ -152,7 +152,8 @@ def gradient_features(images: NDArray[np.uint8], n_cells: int) -> NDArray[np.flo
     )
     cells = _cell_weights(images.shape[1], n_cells)
     pooled = [cells.T @ (part @ cells) for part in parts]
-    return np.sqrt(np.stack(pooled, axis=1).reshape(len(images), -1))
+    features: NDArray[np.float32] = np.sqrt(np.stack(pooled, axis=1))
+    return features.reshape(len(images), -1)
 
 
 def _cell_weights(size: int, n_cells: int) -> NDArray[np.float32]:

@@ -20,7 +20,6 @@ from bitclass.storage import check_writable, load
 
 if TYPE_CHECKING:
     from bitclass._native.ngrams import NgramFeatures
-    from bitclass.images import ImageRows
     from bitclass.io import Batch, Rows
     from bitclass.model import PackedModel
     from bitclass.text import SentenceEmbeddings, Texts
@@ -236,7 +235,7 @@ def _are_images(paths: Sequence[Path], options: RowOptions) -> bool:
 
 def _image_rows(
     paths: Sequence[Path], options: RowOptions, extractor: Any, n_jobs: int | None = None
-) -> ImageRows:
+) -> Any:
     """Features of images, whose options are none of those for columns."""
     from bitclass.images import image_rows, open_images
 
@@ -280,8 +279,8 @@ def with_standard_input(
         path = Path(folder, "standard-input")
         with path.open("wb") as copy:
             shutil.copyfileobj(sys.stdin.buffer, copy)
+        format = options.format
         try:
-            format = options.format
             if format is None:
                 with open_text(path) as file:
                     start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -290,7 +289,8 @@ def with_standard_input(
         except ValueError as error:
             if str(path) not in str(error):
                 raise
-            raise ValueError(str(error).replace(str(path), "standard input")) from error
+            read_as = f"; it was read as {format}, --format names another" * (not options.format)
+            raise ValueError(str(error).replace(str(path), "standard input") + read_as) from error
 
 
 def load_model(path: Path) -> PackedModel:

@@ -119,7 +119,7 @@ class Evaluation:
     def add(self, X: Any, labels: NDArray[Any]) -> NDArray[Any]:
         """Count a batch of m rows or texts with labels (m,); returns the predictions (m,)."""
         best = self.model.top_classes(X, self.k, probabilities=self.calibrate)
-        predicted = best.labels[:, 0]
+        predicted: NDArray[Any] = best.labels[:, 0]
         self.n_rows += len(labels)
         self.n_in_top += int(np.any(best.labels == labels[:, None], axis=1).sum())
         self.pairs.update(zip(labels.tolist(), predicted.tolist(), strict=True))

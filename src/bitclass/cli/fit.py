@@ -182,28 +182,28 @@ def _fit(
         with closing(progress.batches(f"pass {n_passes}", rows)) as found:
             yield from found
 
+    def pairs() -> Iterator[tuple[Any, ...]]:
+        for batch in batches():
+            weights = () if batch.sample_weight is None else (batch.sample_weight,)
+            yield batch.X, batch.labels, *weights
+
     if in_memory:
-        found = list(batches())
-        X = _concatenated([batch.X for batch in found])
-        y, weights, groups = (
-            None if part[0] is None else np.concatenate(part)
-            for part in zip(*((b.labels, b.sample_weight, b.groups) for b in found), strict=True)
+        X, y, weights, groups = (
+            _concatenated(list(parts))
+            for parts in zip(
+                *((each.X, each.labels, each.sample_weight, each.groups) for each in batches()),
+                strict=True,
+            )
         )
         classifier.fit(X, y, weights, groups, callback=progress.epoch)
-        return
-    classifier.fit_batches(
-        lambda: (
-            (batch.X, batch.labels)
-            if batch.sample_weight is None
-            else (batch.X, batch.labels, batch.sample_weight)
-            for batch in batches()
-        ),
-        feature_names=rows.feature_names,
-        callback=progress.epoch,
-    )
+    else:
+        names = rows.feature_names
+        classifier.fit_batches(pairs, feature_names=names, callback=progress.epoch)
 
 
 def _concatenated(parts: list[Any]) -> Any:
+    if parts[0] is None:
+        return None
     if not hasattr(parts[0], "tocsr"):
         return np.concatenate(parts)
     import scipy.sparse

@@ -93,7 +93,7 @@ def _update(
     added = _add_rows(classifier, packed, path, data, row_options) if batch else None
     classifier.sums_.sources.extend(removal + batch)
     classifier.solve()
-    kept = {
+    kept: dict[str, Any] = {
         name: packed.summary[name] for name in ("columns", "extractor") if name in packed.summary
     }
     projection = read_header(path).projection
@@ -111,7 +111,7 @@ def _add_rows(
     row_options: RowOptions,
 ) -> str:
     """Add rows to the sums, and return a description of them."""
-    rows = open_rows_for(model, path, data, row_options, labelled=True)
+    rows: Any = open_rows_for(model, path, data, row_options, labelled=True)
     if model.text is not None:
         from bitclass.text import TextRows
 
@@ -119,7 +119,7 @@ def _add_rows(
     with progress_bars() as progress, closing(progress.batches("adding", rows)) as batches:
         for batch in batches:
             classifier.partial_fit(batch.X, batch.labels, sample_weight=batch.sample_weight)
-    return rows.description
+    return str(rows.description)
 
 
 def _find_labels(names: list[str], classes: NDArray[Any]) -> NDArray[Any]:
