@@ -172,7 +172,7 @@ import sys
 import bitclass.io.tables, bitclass.io.text_tables
 from bitclass.io import open_rows
 
-bitclass.io.text_tables._BLOCK_BYTES = bitclass.io.tables._PIECE_BYTES = 1 << 18
+bitclass.io.text_tables._BLOCK_BYTES = bitclass.io.tables._PIECE_BYTES = 1 << 16
 
 def peak():  # not getrusage, which counts the process that started this one
     return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) * 1024

@@ -53,19 +53,14 @@ class Batch:
         """Select rows, by a slice or an array of positions in this batch."""
 
         def part(values: Any) -> Any:
-            if values is None or not isinstance(values, list):
-                return None if values is None else values[rows]
-            return values[rows] if isinstance(rows, slice) else [values[row] for row in rows]
+            if isinstance(values, list) and not isinstance(rows, slice):
+                return [values[row] for row in rows]
+            return None if values is None else values[rows]
 
-        return Batch(
-            part(self.X),
-            part(self.labels),
-            self.first_row + ((rows.start or 0) if isinstance(rows, slice) else 0),
-            {name: part(values) for name, values in self.columns.items()},
-            part(self.sample_weight),
-            part(self.groups),
-            part(self.texts),
-        )
+        first_row = self.first_row + ((rows.start or 0) if isinstance(rows, slice) else 0)
+        columns = {name: part(values) for name, values in self.columns.items()}
+        others = map(part, (self.sample_weight, self.groups, self.texts))
+        return Batch(part(self.X), part(self.labels), first_row, columns, *others)
 
 
 def join_batches(batches: Sequence[Batch]) -> Batch:
@@ -74,25 +69,26 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
     if len(batches) == 1:
         return first
 
-    def joined(parts: list[Any]) -> Any:
+    def joined(parts: Sequence[Any]) -> Any:
+        if parts[0] is None:
+            return None
         if isinstance(parts[0], np.ndarray):
             return np.concatenate(parts)
         if isinstance(parts[0], list):
             return [value for part in parts for value in part]
-        if parts[0] is None:
-            return None
         from scipy.sparse import vstack
 
         return vstack(parts, format="csr")
 
+    def all_of(name: str) -> Any:
+        return joined([getattr(batch, name) for batch in batches])
+
     return Batch(
-        joined([batch.X for batch in batches]),
-        joined([batch.labels for batch in batches]),
+        all_of("X"),
+        all_of("labels"),
         first.first_row,
         {name: joined([batch.columns[name] for batch in batches]) for name in first.columns},
-        joined([batch.sample_weight for batch in batches]),
-        joined([batch.groups for batch in batches]),
-        joined([batch.texts for batch in batches]),
+        *map(all_of, ("sample_weight", "groups", "texts")),
     )
 
 

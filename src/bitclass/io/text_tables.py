@@ -23,7 +23,8 @@ from bitclass.io.tables import TableSource
 
 __all__ = ["CsvSource", "JsonSource"]
 
-_BLOCK_BYTES = 16 << 20
+# The largest row of a CSV file. pyarrow reads up to 32 blocks ahead.
+_BLOCK_BYTES = 4 << 20
 
 
 class CsvSource(TableSource):
