@@ -209,12 +209,18 @@ struct Largest {
     }
 };
 
-template <bool kStandardise, class Source>
+template <bool kStandardise, bool kClip, class Source>
 inline void quantise(const Source* x, const float* centre, const float* inverse_scale, std::size_t j, float factor,
                      Tile::Row* quantised) {
+    const Floats most = Floats{} + kMaxDeviations;
     Floats scaled[kEntryParts];
     for (std::size_t part = 0; part < kEntryParts; ++part) {
-        scaled[part] = entries<kStandardise>(x, centre, inverse_scale, j, part) * factor;
+        Floats entry = entries<kStandardise>(x, centre, inverse_scale, j, part);
+        if constexpr (kClip) {
+            entry = entry < most ? entry : most;
+            entry = entry > -most ? entry : -most;
+        }
+        scaled[part] = entry * factor;
     }
     Tile::quantise(scaled, quantised);
 }
@@ -236,6 +242,7 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
         for (std::size_t j = 0; j < rest; ++j) last[i][j] = x[i][whole + j];
     }
     std::size_t first_bad = count;
+    bool clip[kMaxRows] = {};
 
     by_stretches(whole, [&](std::size_t from, std::size_t to) {
         for (std::size_t i = 0; i < count; ++i) {
@@ -249,21 +256,34 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
     for (std::size_t i = 0; i < count; ++i) {
         if (rest > 0) largest[i].template see<kStandardise>(last[i], centre, inverse_scale, whole);
         const float most = largest[i].value();
-        factors[i] = most >= kMinEntry && most <= kMaxEntry ? kQuantisedMax / most : 0.0f;
+        clip[i] = kStandardise && most > kMaxDeviations;
+        const float limit = clip[i] ? kMaxDeviations : most;
+        factors[i] = most >= kMinEntry && most <= kMaxEntry ? kQuantisedMax / limit : 0.0f;
         if (!(most <= kMaxEntry) && first_bad == count) first_bad = i;
     }
 
     by_stretches(whole, [&](std::size_t from, std::size_t to) {
         for (std::size_t i = 0; i < count; ++i) {
             Tile::Row* const row = quantised + i * panels.n_padded;
-            for (std::size_t j = from; j < to; j += Tile::kStep) {
-                quantise<kStandardise>(x[i] + j, centre, inverse_scale, j, factors[i], row + j);
+            const float factor = factors[i];
+            if (__builtin_expect(clip[i], 0)) {
+                for (std::size_t j = from; j < to; j += Tile::kStep) {
+                    quantise<kStandardise, true>(x[i] + j, centre, inverse_scale, j, factor, row + j);
+                }
+            } else {
+                for (std::size_t j = from; j < to; j += Tile::kStep) {
+                    quantise<kStandardise, false>(x[i] + j, centre, inverse_scale, j, factor, row + j);
+                }
             }
         }
     });
     for (std::size_t i = 0; i < count; ++i) {
         Tile::Row* const row = quantised + i * panels.n_padded;
-        if (rest > 0) quantise<kStandardise>(last[i], centre, inverse_scale, whole, factors[i], row + whole);
+        if (rest > 0 && clip[i]) {
+            quantise<kStandardise, true>(last[i], centre, inverse_scale, whole, factors[i], row + whole);
+        } else if (rest > 0) {
+            quantise<kStandardise, false>(last[i], centre, inverse_scale, whole, factors[i], row + whole);
+        }
         if (factors[i] == 0.0f) {
             for (std::size_t j = 0; j < panels.n_padded; ++j) row[j] = Tile::kRowOffset;
             factors[i] = 1.0f;

@@ -125,4 +125,6 @@ struct ColumnTile {
 constexpr float kMinEntry = 1e-30f;
 constexpr float kMaxEntry = 3.4028234e38f;
 constexpr float kQuantisedMax = 127.0f;
+// Standardised entries are clipped at this magnitude, so that no single one costs a row its digits.
+constexpr float kMaxDeviations = 32.0f;
 constexpr std::int32_t kMagnitudeBits = 0x7fffffff;  // of a float: all but its sign

@@ -153,7 +153,9 @@ class HashFunction:
     intercept : (r,) float64, the offset t
     centre, scale : (d,) float32, optional
         Mean and standard deviation of the features, with which int8 encoding quantises rows, so
-        that features of any magnitude keep their precision.
+        that features of any magnitude keep their precision. A value more than 32 standard
+        deviations from the mean counts as 32, and features without weight are ignored, so that no
+        single value costs the others their digits.
     precision : {"int8", "float32"}
         "int8" quantises rows on the fly and computes in integers, several times faster; for
         Gaussian features about one bit in 260 differs. "float32" computes with NumPy's product, in
@@ -276,12 +278,13 @@ class HashFunction:
     def quantised(self) -> QuantisedProjection:
         """P and t in eight-bit integers: as saved, or else computed at each call."""
         if self._saved_quantised is not None:
-            return QuantisedProjection(*self._saved_quantised)
+            return QuantisedProjection(*self._saved_quantised).without_idle_features()
         centre = self.centre
         if self.columns is not None and self.scale is not None:
             centre = np.zeros_like(self.scale)
         with np.errstate(over="ignore", invalid="ignore"):
-            return quantise(self.projection, self.intercept, centre, self.scale)
+            quantised = quantise(self.projection, self.intercept, centre, self.scale)
+        return quantised.without_idle_features()
 
     @property
     def nbytes(self) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import RELATIVE_TOLERANCE, QuantisedProjection
-from bitclass._native.prediction import MIN_ENTRY, QUANTISED_MAX
+from bitclass._native.prediction import MAX_DEVIATIONS, MIN_ENTRY, QUANTISED_MAX
 from bitclass.codes import hamming, pack, unpack
 
 # With a symmetric H, flips end after about one per class.
@@ -62,6 +62,9 @@ def _integer_sums(
         entries = (entries - quantised.centre) * quantised.inverse_scale
     largest = np.abs(entries).max(axis=1, keepdims=True)
     usable = (largest >= MIN_ENTRY) & np.isfinite(largest)
+    if quantised.centre is not None:
+        entries = entries.clip(-MAX_DEVIATIONS, MAX_DEVIATIONS)
+        largest = np.minimum(largest, MAX_DEVIATIONS)
     entries = np.where(usable, entries, np.float32(0))
     factors = np.divide(QUANTISED_MAX, largest, out=np.ones_like(largest), where=usable)
     integers = np.rint(entries * factors)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from bitclass import PackedModel
+from bitclass import BinaryCodeClassifier, PackedModel
 from bitclass._native import (
     HammingIndex,
     quantise,
@@ -172,3 +172,50 @@ def test_blocks_of_all_scores_are_joined_correctly(precision, monkeypatch):
     X[23, 3] = np.nan
     with pytest.raises(ValueError, match="row 23, feature 3"):
         packed.predict_proba(X)
+
+
+# -------------------------------------------------------------------------------------------------
+# Values at prediction that training did not see
+# -------------------------------------------------------------------------------------------------
+
+
+def fitted(rng, n_idle=0, n=3000):
+    """A model of 20 classes, test rows, and their classes; the last features are constant."""
+    means = 0.7 * rng.standard_normal((20, 64))
+    y = rng.integers(0, 20, n)
+    X = np.concatenate([means[y] + rng.standard_normal((n, 64)), np.zeros((n, n_idle))], axis=1)
+    model = BinaryCodeClassifier(64, refine=False, random_state=0).fit(X[:2000], y[:2000]).packed()
+    return model, X[2000:], y[2000:]
+
+
+@pytest.mark.parametrize("value", [300.0, 1e5, 1e30])
+def test_a_feature_that_was_constant_has_no_say(value):
+    model, X, _ = fitted(np.random.default_rng(0), n_idle=1)
+    expected = model.scores(X)
+    X[:, -1] = value
+    assert_array_equal(model.scores(X), expected)
+    X[5, -1] = np.nan
+    with pytest.raises(ValueError, match="row 5, feature 64"):
+        model.predict(X)
+
+
+def test_a_huge_value_counts_as_32_standard_deviations():
+    model, X, y = fitted(np.random.default_rng(1))
+    at = np.arange(len(X)), np.random.default_rng(2).integers(0, 64, len(X))
+    h, clipped = model.hash_function, X.copy()
+    clipped[at] = (h.centre + np.float32(32.001) * h.scale)[at[1]]
+    expected = model.scores(clipped)
+    for value in (100, 1e6, 1e25):
+        X[at] = value
+        assert_array_equal(model.scores(X), expected)
+    assert np.mean(model.predict(X) == y) > 0.1  # without the limit, 1 of 20 is right
+
+
+def test_heavy_tails_at_prediction_cost_few_digits():
+    rng = np.random.default_rng(3)
+    model, X, _ = fitted(rng)
+    X = X + (rng.random(X.shape) < 0.02) * rng.standard_t(1.5, X.shape)
+    h = model.hash_function
+    exact = X.astype(np.float64) @ h.projection.astype(np.float64) + h.intercept
+    bits = np.unpackbits(h.encode(X), axis=1, bitorder="little")
+    assert np.mean(bits != (exact >= 0)) < 0.01

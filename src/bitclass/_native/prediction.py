@@ -12,6 +12,7 @@ from bitclass._native import _kernels
 from bitclass._native.threads import effective_threads
 
 __all__ = [
+    "MAX_DEVIATIONS",
     "MIN_ENTRY",
     "QUANTISED_MAX",
     "ClusteredIndex",
@@ -31,6 +32,9 @@ Precision = Literal["float32", "int8"]
 QUANTISED_MAX = np.float32(127)
 #: A row whose largest entry is smaller is treated as a row of zeros.
 MIN_ENTRY = np.float32(1e-30)
+#: Standardised entries are clipped at this magnitude. Otherwise one huge value would round all
+#: others of its row to 0. No feature that is present in at least one of 1,000 rows reaches it.
+MAX_DEVIATIONS = np.float32(32)
 
 # Clusters per square root of the number of classes: scanning the centres then costs less than
 # scanning the classes of the visited clusters.
@@ -56,7 +60,8 @@ class QuantisedProjection(NamedTuple):
     ----------
     weights : (d, r) int8, columns of the projection, each scaled by its largest magnitude
     thresholds : (r,) float64, the intercept in units of each column
-    centre, inverse_scale : (d,) float32 or None, standardisation of rows before quantisation
+    centre, inverse_scale : (d,) float32 or None, standardisation of rows before quantisation;
+        `inverse_scale` is 0 for features without weight, whose values must not decide the step
     steps : (r,) float64, the scale of each column: the value of one unit
     """
 
@@ -65,6 +70,15 @@ class QuantisedProjection(NamedTuple):
     centre: NDArray[np.float32] | None
     inverse_scale: NDArray[np.float32] | None
     steps: NDArray[np.float64]
+
+    def without_idle_features(self) -> QuantisedProjection:
+        """The same function, with an `inverse_scale` of 0 for features whose weights are all 0."""
+        if self.inverse_scale is None:
+            return self
+        is_idle = ~self.weights.any(axis=1)
+        return self._replace(
+            inverse_scale=np.where(is_idle, np.float32(0), self.inverse_scale),
+        )
 
 
 def quantise(

@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native.prediction import MIN_ENTRY, QUANTISED_MAX, QuantisedProjection
+from bitclass._native.prediction import (
+    MAX_DEVIATIONS,
+    MIN_ENTRY,
+    QUANTISED_MAX,
+    QuantisedProjection,
+)
 from bitclass.hash_function import MAX_STANDARDISED, RbfAnchors
 from bitclass.model import PackedModel
 from bitclass.storage.atomic import atomic_write
@@ -169,6 +174,7 @@ def _integer_sums(graph: _Graph, X: str, quantised: QuantisedProjection) -> tupl
     if quantised.centre is not None:
         X = graph.add("Sub", [X, quantised.centre])
         X = graph.add("Mul", [X, quantised.inverse_scale])
+        X = graph.add("Clip", [X, -MAX_DEVIATIONS, MAX_DEVIATIONS])
     largest = graph.add("ReduceMax", [graph.add("Abs", [X]), np.array([1])], keepdims=1)
     usable = graph.add("GreaterOrEqual", [largest, MIN_ENTRY])
     rows = graph.add("Where", [usable, X, np.float32(0)])
