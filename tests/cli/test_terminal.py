@@ -13,6 +13,7 @@ import numpy as np
 from running import COMMAND, environment, problem
 
 from bitclass.cli.console import progress_bars
+from bitclass.report import Epoch
 
 
 def in_terminal(*arguments, **options):
@@ -57,20 +58,16 @@ def test_an_error_in_a_terminal_is_one_line(tmp_path):
     assert shown.count("\n") == 1
 
 
-class Epoch:
-    epoch, n_epochs, accuracy, objective = 3, 20, 0.9412, 0.5
-
-
 def test_epochs_of_refinement_are_lines_in_a_pipe_and_a_bar_in_a_terminal(capsys, monkeypatch):
     expected = "epoch 3 of 20, held-out accuracy 94.12%"
     with progress_bars() as progress:
         progress("learning", 10, 20)
-        progress.epoch(Epoch)
+        progress.epoch(Epoch(3, 20, 0.9412, 0.5))
     assert capsys.readouterr().err == f"bitclass: refining: {expected}\n"
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
     with progress_bars() as progress:
-        progress.epoch(Epoch)
+        progress.epoch(Epoch(3, 20, 0.9412, 0.5))
     shown = capsys.readouterr().err
     assert expected in shown
     assert "bitclass: refining" not in shown

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -23,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bitclass.cli.errors import printable
+from bitclass.report import Epoch, Report
 
 __all__ = [
     "ProgressBars",
@@ -74,29 +74,26 @@ def format_size(n_bytes: int) -> str:
 
 
 def describe_training(summary: Mapping[str, Any]) -> str:
-    """Describe how a model was trained, from the untrusted summary in its file.
+    """Describe how a model was trained, from the summary in its file.
 
     Examples
     --------
-    >>> report = {"n_rows": 900, "n_judged": 100, "accuracy": 0.91, "refined": True, "epochs": [1]}
-    >>> describe_training({"report": report})
-    '900 rows; refined for 1 epoch; accuracy 91.00% on 100 held-out rows'
-    >>> describe_training({"report": {"n_rows": 20, "refined": False}})
-    '20 rows; closed form'
+    >>> report = Report(n_rows=900, n_judged=100, accuracy=0.91)
+    >>> describe_training({"report": report.to_dict()})
+    '900 rows, closed form, accuracy 91.00% on 100 held-out rows'
     """
-    report = summary.get("report")
-    if not isinstance(report, dict):
+    if "report" not in summary:
         return "not recorded"
-    epochs = report.get("epochs")
-    parts = [pluralise(report.get("n_rows"), "row"), "closed form"]
-    if report.get("refined") is True and isinstance(epochs, list):
-        parts[-1] = f"refined for {pluralise(len(epochs), 'epoch')}"
-    if report.get("stopped") == "max_time":
+    report = Report.from_dict(summary["report"])
+    parts = [pluralise(report.n_rows, "row"), "closed form"]
+    if report.refined:
+        parts[-1] = f"refined for {pluralise(len(report.epochs), 'epoch')}"
+    if report.stopped == "max_time":
         parts.append("stopped by --max-time")
-    if isinstance(accuracy := report.get("accuracy"), float):
-        judged = pluralise(report.get("n_judged"), "held-out row")
-        parts.append(f"accuracy {accuracy:.2%} on {judged}")
-    return "; ".join(parts)
+    if report.accuracy is not None:
+        judged = pluralise(report.n_judged, "held-out row")
+        parts.append(f"accuracy {report.accuracy:.2%} on {judged}")
+    return ", ".join(parts)
 
 
 class _Note(ProgressColumn):
@@ -134,14 +131,14 @@ class ProgressBars:
                 yield batch
                 self(name, batch.first_row + len(batch), rows.n_rows)
 
-    def epoch(self, record: Any) -> None:
+    def epoch(self, epoch: Epoch) -> None:
         """Show an epoch of refinement; the `callback` of `fit`."""
-        note = f"epoch {record.epoch} of {record.n_epochs}, "
-        if record.accuracy is None or math.isnan(record.accuracy):  # not judged in every epoch
-            note += f"objective {record.objective:.3f}"
-        else:
-            note += f"held-out accuracy {record.accuracy:.2%}"
-        self.step("refining", record.epoch, record.n_epochs, note)
+        note = f"epoch {epoch.epoch} of {epoch.n_epochs}"
+        if epoch.accuracy is not None:  # not every epoch is judged
+            note += f", held-out accuracy {epoch.accuracy:.2%}"
+        elif epoch.objective is not None:
+            note += f", objective {epoch.objective:.3f}"
+        self.step("refining", epoch.epoch, epoch.n_epochs, note)
 
     def step(self, name: str, done: int, total: int, note: str) -> None:
         """Show a step of a task with a note that describes it."""

@@ -138,7 +138,7 @@ def open_rows_for(
         if model.text is None:
             from bitclass.text import TextRows
 
-            rows = TextRows(rows, embeddings_of(model))
+            rows = TextRows(rows, embeddings_of(model, path))
     elif options.text is not None:
         raise UsageError(f"--text: the model takes {model.n_features} features per row, not texts")
     elif _are_images(paths, options):
@@ -171,11 +171,11 @@ def takes_texts(model: PackedModel) -> bool:
     return model.text is not None or kind in _TEXT_LIBRARIES
 
 
-def embeddings_of(model: PackedModel) -> SentenceEmbeddings:
-    """The sentence embeddings that a model was trained with."""
+def embeddings_of(model: PackedModel, path: Path) -> SentenceEmbeddings:
+    """The sentence embeddings that the model in the file `path` was trained with."""
     from bitclass.text import recorded_embeddings
 
-    embeddings = recorded_embeddings(model.summary)
+    embeddings = recorded_embeddings(model.summary, path.absolute().parent)
     assert embeddings is not None  # see `takes_texts`
     _check_width(model, embeddings.n_features)
     return embeddings

@@ -31,7 +31,7 @@ from bitclass.storage import atomic_write
 if TYPE_CHECKING:
     from bitclass.model import PackedModel
 
-__all__ = ["Evaluation", "command"]
+__all__ = ["Evaluation", "calibration_bins", "calibration_error", "command"]
 
 _N_SHOWN = 10
 _CALIBRATION_BINS = 15
@@ -96,6 +96,31 @@ def command(
         raise typer.Exit(1)
 
 
+def calibration_bins(
+    confidence: NDArray[np.float64], is_correct: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Rows, mean confidence and accuracy in 15 equal bins of confidence: (15, 3)."""
+    bins = np.minimum((confidence * _CALIBRATION_BINS).astype(np.intp), _CALIBRATION_BINS - 1)
+    n, *sums = (
+        np.bincount(bins, weights=values, minlength=_CALIBRATION_BINS)
+        for values in (None, confidence, is_correct)
+    )
+    return np.stack([n, *(total / np.maximum(n, 1) for total in sums)], axis=1)
+
+
+def calibration_error(bins: NDArray[np.float64]) -> float:
+    """Expected calibration error.
+
+    Examples
+    --------
+    >>> bins = calibration_bins(np.array([0.9, 0.9]), np.array([True, False]))
+    >>> round(calibration_error(bins), 3)
+    0.4
+    """
+    n, confidence, accuracy = bins.T
+    return float(np.abs(confidence - accuracy) @ n / n.sum())
+
+
 class Evaluation:
     """Counts over labelled rows; memory grows with the number of confused class pairs.
 
@@ -130,14 +155,8 @@ class Evaluation:
         return predicted
 
     def bins(self) -> NDArray[np.float64]:
-        """Rows, mean confidence and accuracy in 15 equal bins of confidence: (15, 3)."""
-        confidence, is_correct = np.concatenate(self.confidence), np.concatenate(self.is_correct)
-        bins = np.minimum((confidence * _CALIBRATION_BINS).astype(np.intp), _CALIBRATION_BINS - 1)
-        n, *sums = (
-            np.bincount(bins, weights=values, minlength=_CALIBRATION_BINS)
-            for values in (None, confidence, is_correct)
-        )
-        return np.stack([n, *(total / np.maximum(n, 1) for total in sums)], axis=1)
+        """Calibration of all rows: see `calibration_bins`."""
+        return calibration_bins(np.concatenate(self.confidence), np.concatenate(self.is_correct))
 
     def facts(self) -> dict[str, Any]:
         """All metrics, as values that JSON can hold."""
@@ -166,8 +185,7 @@ class Evaluation:
         n_known = self.n_rows - self.unknown.total()
         error = None
         if self.calibrate:
-            n, confidence, accuracy = self.bins().T
-            error = float(np.abs(confidence - accuracy) @ n) / self.n_rows
+            error = calibration_error(self.bins())
         return {
             "rows": self.n_rows,
             "unknown_rows": self.unknown.total(),

@@ -12,7 +12,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import typer
 
 from bitclass._native import thread_limit
@@ -25,7 +24,7 @@ from bitclass.cli.errors import UsageError
 from bitclass.cli.saving import digest_of, model_lock, print_model, save_model, sums_path
 
 if TYPE_CHECKING:
-    from bitclass.io import Batch, Rows
+    from bitclass.io import Rows
 
 __all__ = ["command"]
 
@@ -174,38 +173,21 @@ def _fit(
     classifier: BinaryCodeClassifier, rows: Rows, progress: ProgressBars, *, in_memory: bool
 ) -> None:
     """Fit to batches read in one or more passes, or, with groups, to all rows at once."""
+    if in_memory:
+        whole = rows.load()
+        assert whole.labels is not None
+        classifier.fit(
+            whole.X, whole.labels, whole.sample_weight, whole.groups, callback=progress.epoch
+        )
+        return
     n_passes = 0
 
-    def batches() -> Iterator[Batch]:
+    def batches() -> Iterator[tuple[Any, ...]]:
         nonlocal n_passes
         n_passes += 1
         with closing(progress.batches(f"pass {n_passes}", rows)) as found:
-            yield from found
+            for batch in found:
+                weights = () if batch.sample_weight is None else (batch.sample_weight,)
+                yield batch.X, batch.labels, *weights
 
-    def pairs() -> Iterator[tuple[Any, ...]]:
-        for batch in batches():
-            weights = () if batch.sample_weight is None else (batch.sample_weight,)
-            yield batch.X, batch.labels, *weights
-
-    if in_memory:
-        X, y, weights, groups = (
-            _concatenated(list(parts))
-            for parts in zip(
-                *((each.X, each.labels, each.sample_weight, each.groups) for each in batches()),
-                strict=True,
-            )
-        )
-        classifier.fit(X, y, weights, groups, callback=progress.epoch)
-    else:
-        names = rows.feature_names
-        classifier.fit_batches(pairs, feature_names=names, callback=progress.epoch)
-
-
-def _concatenated(parts: list[Any]) -> Any:
-    if parts[0] is None:
-        return None
-    if not hasattr(parts[0], "tocsr"):
-        return np.concatenate(parts)
-    import scipy.sparse
-
-    return scipy.sparse.vstack(parts, format="csr")
+    classifier.fit_batches(batches, feature_names=rows.feature_names, callback=progress.epoch)

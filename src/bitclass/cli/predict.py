@@ -106,7 +106,7 @@ def command(
     if top > len(packed.classes):
         raise UsageError(f"--top {top}: the model has only {len(packed.classes)} classes")
     row_options = RowOptions(features=features, text=text, format=format, id=id or ())
-    rows = _texts_in_arguments(data, row_options, packed)
+    rows = _texts_in_arguments(data, row_options, packed, model)
     check_outputs({"--out": out}, [model, *([] if rows else files_in(data))])
     with contextlib.ExitStack() as stack:
         if rows is None:
@@ -122,19 +122,19 @@ def command(
 
 
 def _texts_in_arguments(
-    data: Sequence[Path], row_options: RowOptions, model: PackedModel
+    data: Sequence[Path], row_options: RowOptions, model: PackedModel, path: Path
 ) -> Any | None:
     """Rows of the texts given as arguments; None if the arguments are files."""
     from bitclass.io import Batch, format_of
 
-    def is_text(path: Path) -> bool:
+    def is_text(given: Path) -> bool:
         with contextlib.suppress(OSError):  # too long for a file name
-            return path != Path("-") and not path.exists() and format_of(path) is None
+            return given != Path("-") and not given.exists() and format_of(given) is None
         return True
 
-    texts = [path for path in data if is_text(path)]
     if not takes_texts(model):
         return None
+    texts = [given for given in data if is_text(given)]
     if Path() in data:  # an empty argument, perhaps from an unset variable
         raise UsageError("an argument is empty; expected texts, files, or - for standard input")
     if not texts or row_options.text or row_options.format:
@@ -143,7 +143,7 @@ def _texts_in_arguments(
         raise UsageError(f"{texts[0]}: no such file; texts and files cannot be combined")
     given = [str(path) for path in texts]
     # An n-gram model takes texts itself: neither files nor scikit-learn are needed.
-    X = None if model.text is not None else embeddings_of(model).rows(given)
+    X = None if model.text is not None else embeddings_of(model, path).rows(given)
     batch = Batch(X, None, 0, texts=given)
     return SimpleNamespace(n_rows=len(given), batches=lambda: (each for each in [batch]))
 
