@@ -20,7 +20,7 @@ $(VENV)/installed: pyproject.toml $(NATIVE)
 
 setup: $(VENV)/installed  ## create the environment in .venv
 
-demo: setup  ## recognise 2,200 characters in unseen typefaces, compared with linear models (1 to 2 minutes)
+demo: setup  ## recognise 2,200 characters in unseen typefaces, compared with linear models (less than a minute)
 	$(BIN)/bitclass demo
 
 test: setup lint  ## lint, type checks and all tests

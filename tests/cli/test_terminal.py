@@ -17,9 +17,9 @@ from bitclass.report import Epoch
 
 
 def in_terminal(*arguments, **options):
-    """Run in a terminal of 120 columns; returns the exit code and the output."""
+    """Run in a terminal of 80 columns; returns the exit code and the output."""
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
     process = subprocess.Popen(
         [COMMAND, *map(str, arguments)],
         stdin=theirs,
@@ -47,7 +47,7 @@ def test_the_progress_of_a_fit_is_shown(tmp_path):
     assert re.search(
         r"pass 1 ━+.* 150,000 rows, [\d,]+ per second \d:\d\d:\d\d left 0:00:00", plain
     )
-    assert max(len(line) for line in re.split(r"[\r\n]+", plain) if "━" in line) <= 120
+    assert max(len(line) for line in re.split(r"[\r\n]+", plain) if "━" in line) <= 80
     assert "on 150,000 rows" in plain
 
 
@@ -59,7 +59,7 @@ def test_an_error_in_a_terminal_is_one_line(tmp_path):
 
 
 def test_epochs_of_refinement_are_lines_in_a_pipe_and_a_bar_in_a_terminal(capsys, monkeypatch):
-    expected = "epoch 3 of 20, held-out accuracy 94.12%"
+    expected = "epoch 3 of 20, accuracy 94.12%"
     with progress_bars() as progress:
         progress("learning", 10, 20)
         progress.epoch(Epoch(3, 20, 0.9412, 0.5))

@@ -135,7 +135,7 @@ class ProgressBars:
         """Show an epoch of refinement; the `callback` of `fit`."""
         note = f"epoch {epoch.epoch} of {epoch.n_epochs}"
         if epoch.accuracy is not None:  # not every epoch is judged
-            note += f", held-out accuracy {epoch.accuracy:.2%}"
+            note += f", accuracy {epoch.accuracy:.2%}"
         elif epoch.objective is not None:
             note += f", objective {epoch.objective:.3f}"
         self.step("refining", epoch.epoch, epoch.n_epochs, note)
@@ -153,7 +153,7 @@ def progress_bars() -> Iterator[ProgressBars]:
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(16),  # so that a line fits into 80 columns
         _Note(),
         TimeElapsedColumn(),
         TextColumn("left"),

@@ -46,13 +46,15 @@ def command(
     features: options.Features = None,
     format: options.Format = None,
     errors: Annotated[
-        Path | None, typer.Option(help="CSV file to write, with the rows that are wrong.")
+        Path | None,
+        typer.Option(metavar="FILE", help="CSV file to write, with the rows that are wrong."),
     ] = None,
     figure: Annotated[
         Path | None,
         typer.Option(
+            metavar="FILE",
             help="Picture to write (.png, .svg or .pdf): confused classes, calibration, and "
-            "accuracy against coverage."
+            "accuracy against coverage.",
         ),
     ] = None,
     json: options.Json = False,

@@ -19,9 +19,12 @@ __all__ = ["command"]
 def command(
     model: options.Model,
     out: Annotated[
-        Path | None, typer.Option(help="File to write; by default MODEL with the extension .onnx.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="File to write; by default MODEL with the extension .onnx."
+        ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of classes per row.")] = 1,
+    top: Annotated[int, typer.Option(metavar="N", min=1, help="Number of classes per row.")] = 1,
 ) -> None:
     """Export a model to ONNX.
 

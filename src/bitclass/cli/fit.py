@@ -32,25 +32,33 @@ _DEFAULTS = {
     name: parameter.default
     for name, parameter in inspect.signature(BinaryCodeClassifier).parameters.items()
 }
+_TRAINING = "Training"
 # Parameters of the estimator whose option has another name.
 _OPTION_NAMES = {"n_bits": "bits", "n_jobs": "threads", "random_state": "seed"}
 
 
 def command(
     data: options.Data,
-    model: Annotated[Path, typer.Option(help="Model file to write.")],
+    model: Annotated[Path, typer.Option(metavar="FILE", help="Model file to write.")],
     labels: options.Labels = None,
     text: Annotated[
-        str | None, typer.Option(help="Text column, to train on texts instead of features.")
+        str | None,
+        typer.Option(metavar="NAME", help="Text column, to train on texts instead of features."),
     ] = None,
     features: options.Features = None,
-    id: options.Id = None,
-    weights: Annotated[str | None, typer.Option(help="Column of row weights.")] = None,
+    id: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Column that is not a feature, such as a key; may be repeated."
+        ),
+    ] = None,
+    weights: options.Weights = None,
     groups: Annotated[
         str | None,
         typer.Option(
-            help="Column of groups, such as patients: rows to judge the model on are held out by "
-            "whole groups. All rows are read into memory."
+            metavar="NAME",
+            help="Column of groups, such as patients, that are held out as a whole when the model "
+            "is judged. All rows are read into memory.",
         ),
     ] = None,
     format: options.Format = None,
@@ -60,38 +68,82 @@ def command(
     extractor: Annotated[
         str | None,
         typer.Option(
-            help="For images: cnn (the default) or onnx:FILE, with options as in cnn,size=160. "
-            "For texts: model2vec:MODEL or sentence-transformers:MODEL instead of n-grams.",
+            metavar="NAME",
+            help="Images: cnn (the default) or onnx:FILE, with options as in cnn,size=160. Texts, "
+            "instead of n-grams: model2vec:MODEL or sentence-transformers:MODEL.",
         ),
     ] = None,
-    bits: Annotated[int, typer.Option(help="Bits per code.")] = _DEFAULTS["n_bits"],
+    bits: Annotated[
+        int, typer.Option(metavar="N", rich_help_panel=_TRAINING, help="Bits per code.")
+    ] = _DEFAULTS["n_bits"],
     refine: Annotated[
         bool | None,
         typer.Option(
+            rich_help_panel=_TRAINING,
             help="Refine the model by gradient descent; by default if there are enough rows.",
             show_default=False,
         ),
     ] = None,
     alpha: Annotated[
-        str, typer.Option(help="Regularisation strength: a number, or auto.")
+        str,
+        typer.Option(
+            metavar="X",
+            rich_help_panel=_TRAINING,
+            help="Regularisation strength: a number, or auto.",
+        ),
     ] = _DEFAULTS["alpha"],
     kernel: Annotated[
-        Literal["rbf"] | None, typer.Option(help="Hash similarities to sampled rows instead.")
+        Literal["rbf"] | None,
+        typer.Option(
+            metavar="rbf",
+            rich_help_panel=_TRAINING,
+            help="Train on similarities to sampled rows instead of features.",
+        ),
     ] = _DEFAULTS["kernel"],
     class_weight: Annotated[
-        Literal["balanced"] | None, typer.Option(help="Give all classes the same total weight.")
+        Literal["balanced"] | None,
+        typer.Option(
+            metavar="balanced",
+            rich_help_panel=_TRAINING,
+            help="Give all classes the same total weight.",
+        ),
     ] = _DEFAULTS["class_weight"],
     prior: Annotated[
-        str, typer.Option(help="Frequencies of the classes when predicting: train or uniform.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=_TRAINING,
+            help="How frequent classes will be: train, as in the training rows, or uniform.",
+        ),
     ] = _DEFAULTS["prior"],
     keep_sums: Annotated[
-        bool, typer.Option("--keep-sums", help="Also write the sums that update needs.")
+        bool,
+        typer.Option(
+            "--keep-sums",
+            rich_help_panel=_TRAINING,
+            help="Also write the sums that bitclass update needs.",
+        ),
     ] = _DEFAULTS["keep_sums"],
     max_time: Annotated[
-        float | None, typer.Option(help="Seconds after which refinement stops.")
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            rich_help_panel=_TRAINING,
+            help="Time after which refinement stops.",
+        ),
     ] = _DEFAULTS["max_time"],
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
-    threads: options.Threads = None,
+    seed: Annotated[
+        int, typer.Option(metavar="N", rich_help_panel=_TRAINING, help="Random seed.")
+    ] = 0,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            rich_help_panel=_TRAINING,
+            help="Number of threads; all by default.",
+        ),
+    ] = _DEFAULTS["n_jobs"],
 ) -> None:
     """Train a model on feature files, texts or images, and write it to a file.
 

@@ -48,22 +48,28 @@ def command(
     data: Annotated[
         list[Path],
         typer.Argument(
+            metavar="DATA",
             help="Files of one format, a folder of them, images, or, for a model of texts, the "
-            "texts themselves; - reads CSV or JSON lines from standard input."
+            "texts themselves; - reads CSV or JSON lines from standard input.",
         ),
     ],
-    text: options.Text = None,
+    text: Annotated[str | None, typer.Option(metavar="NAME", help="Text column.")] = None,
     features: options.Features = None,
     format: options.Format = None,
     id: Annotated[
         list[str] | None,
-        typer.Option("--id", help="Column to copy to the output; may be repeated."),
+        typer.Option("--id", metavar="NAME", help="Column to copy to the output; may be repeated."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="File to write: .csv, .jsonl, .parquet or .npy; else standard output."),
+        typer.Option(
+            metavar="FILE",
+            help="File to write: .csv, .jsonl, .parquet or .npy; else standard output.",
+        ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of classes per row, best first.")] = 1,
+    top: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Number of classes per row, best first.")
+    ] = 1,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Add the probabilities of these classes.")
     ] = False,
@@ -77,7 +83,10 @@ def command(
     reject: Annotated[
         float,
         typer.Option(
-            min=0, max=1, help="Leave the label empty if the typicality is below this share."
+            metavar="SHARE",
+            min=0,
+            max=1,
+            help="Leave the label empty if the typicality is below this share.",
         ),
     ] = 0.0,
     explain: Annotated[

@@ -27,13 +27,14 @@ __all__ = ["command"]
 def command(
     model: options.Model,
     data: Annotated[
-        list[Path] | None, typer.Argument(help="Files, or folders of images, with rows to add.")
+        list[Path] | None,
+        typer.Argument(metavar="DATA", help="Files, or folders of images, with rows to add."),
     ] = None,
     labels: options.Labels = None,
-    weights: Annotated[str | None, typer.Option(help="Column of row weights.")] = None,
+    weights: options.Weights = None,
     format: options.Format = None,
     remove: Annotated[
-        list[str] | None, typer.Option(help="Class to remove; may be repeated.")
+        list[str] | None, typer.Option(metavar="CLASS", help="Class to remove; may be repeated.")
     ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Add rows that were added before once more.")
