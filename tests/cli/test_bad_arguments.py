@@ -72,6 +72,8 @@ CASES = {
     "half a name": (("fit", "nan.npz", "--bit", 3, *FIT), 2, ["--bits", "bitclass fit --help"]),
     "no model": (("fit", "nan.npz"), 2, ["--model", "bitclass fit --help"]),
     "bits in words": (("fit", "nan.npz", "--bits", "many", *FIT), 2, ["--bits"]),
+    "unknown format": (("fit", "nan.npz", "--format", "xml", *FIT), 2, ["--format xml", "csv"]),
+    "missing file of labels": (("fit", "X.npy", "--labels", "no.npy", *FIT), 2, ["--labels no.npy"]),
     "one class": (("fit", "one_class.npz", *FIT), 1, ["class"]),
     "wrong width at predict": ((*PREDICT, "narrow.npz"), 1, ["narrow.npz", 4, 6]),
     "not a model": (("predict", "no_model.safetensors", "good.npz"), 1, ["no_model.safetensors"]),

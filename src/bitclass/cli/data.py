@@ -62,8 +62,14 @@ class RowOptions:
 
     def given(self) -> dict[str, Any]:
         """Arguments of `bitclass.io.open_rows`."""
+        from bitclass.io.opening import FORMATS
+
+        if self.format is not None and self.format not in FORMATS:
+            raise UsageError(f"--format {self.format}: not one of {', '.join(FORMATS)}")
         given: dict[str, Any] = {"columns": self.id, "format": self.format, "header": self.header}
         file = self.labels_file()
+        if file is not None and not file.exists():
+            raise UsageError(f"--labels {file}: no such file")
         given["labels" if file is None else "labels_file"] = self.labels if file is None else file
         if self.features is not None:
             given["features"] = [name.strip() for name in self.features.split(",")]
