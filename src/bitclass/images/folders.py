@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bitclass.images.decoding import ImageError, printable
-from bitclass.io.opening import format_of
+from bitclass.io import format_of
 
 __all__ = ["ImageSet", "find_images", "open_images"]
 
