@@ -87,12 +87,6 @@ def decode(
     ------
     ImageError
         If the image cannot be decoded, is truncated, or has more than `max_pixels` pixels.
-
-    Examples
-    --------
-    >>> decode(b"", "broken.gif")
-    Traceback (most recent call last):
-    bitclass.images.decoding.ImageError: broken.gif: the file is empty
     """
     with _errors_name(name):
         image = _open(content, name, max_pixels)

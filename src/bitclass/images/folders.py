@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bitclass.images.decoding import ImageError, printable
-from bitclass.io.opening import format_of
+from bitclass.io import format_of
 
 __all__ = ["ImageSet", "find_images", "open_images"]
 
@@ -40,19 +40,6 @@ class ImageSet:
         Path of each image.
     paths : tuple of Path
         Files and folders from which the dataset was opened.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> for name in ("cat/1.png", "dog/1.png", "dog/2.png"):
-    ...     (folder / name).parent.mkdir(exist_ok=True)
-    ...     _ = (folder / name).write_bytes(b"")
-    >>> images = open_images(folder)
-    >>> len(images), images.select([2, 0]).names
-    (3, ('dog/2.png', 'cat/1.png'))
-    >>> images.labels
-    array(['cat', 'dog', 'dog'], dtype='<U3')
     """
 
     names: Sequence[str]
@@ -157,19 +144,7 @@ def find_images(paths: Sequence[str | os.PathLike[str]]) -> bool:
     """Whether paths are images rather than feature files.
 
     A folder is a folder of images if it contains images at any depth, and no feature file directly.
-
-    Parameters
-    ----------
-    paths : sequence of paths
-
-    Returns
-    -------
-    bool
-
-    Raises
-    ------
-    ImageError
-        If some are images and others are not.
+    If some paths are images and others are not, an `ImageError` is raised.
     """
     roots = [Path(path) for path in paths]
     found = [_has_images(path) for path in roots]

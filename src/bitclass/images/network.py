@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from bitclass.images.decoding import (
     decode,
     import_extra,
 )
+from bitclass.storage import check_extractor, extractor_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -245,11 +247,14 @@ def extractor_named(text: str) -> ImageNetwork:
                 options[key] = value
         except ValueError as error:
             raise ValueError(f"extractor {text!r}: {key}={value!r}: {error}") from None
-    return _extractor(kind, options, Path())
+    return _extractor(kind, options)
 
 
 def recorded_extractor(
-    summary: Mapping[str, Any], folder: str | Path | None = None
+    summary: Mapping[str, Any],
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    allow_external: bool = False,
 ) -> ImageNetwork | None:
     """Restore the network that a model was trained with.
 
@@ -258,7 +263,9 @@ def recorded_extractor(
     summary : mapping
         Summary of a `PackedModel`, with a specification as "extractor"; it may be untrusted.
     folder : path, optional
-        Folder of the model file, the only place where an ONNX file is looked for.
+        Folder of the model file, in which an ONNX file is looked for.
+    allow_external : bool, default=False
+        Whether the ONNX file may be anywhere: see `storage.check_extractor`.
 
     Returns
     -------
@@ -270,23 +277,15 @@ def recorded_extractor(
     ValueError
         If the specification is invalid, or the network is missing or another one.
     """
-    specification = summary.get("extractor")
-    if specification is None:
+    entry = extractor_of(summary)
+    if entry is None:
         return None
-    if not isinstance(specification, dict):
-        raise ValueError(f"the summary's extractor must be an object, found {specification!r:.80}")
-    options = dict(specification)
-    kind, file = options.pop("kind", None), options.get("file")
-    if kind == "onnx":
-        if not isinstance(file, str) or Path(file).name != file or not options.get("sha256"):
-            raise ValueError(f"extractor onnx: expected a file name and its hash, found {file!r}")
-        if folder is None or not Path(folder, file).is_file():
-            raise ValueError(f"{file}: this network must be in the folder of the model file")
-    return _extractor(kind, options, Path(folder or "."))
+    options = check_extractor(entry, folder, allow_external=allow_external)
+    return _extractor(options.pop("kind"), options)
 
 
-def _extractor(kind: Any, options: Mapping[str, Any], folder: Path) -> ImageNetwork:
-    if not isinstance(kind, str) or kind not in _OPTIONS:
+def _extractor(kind: str, options: Mapping[str, Any]) -> ImageNetwork:
+    if kind not in _OPTIONS:
         raise ValueError(f"unknown extractor {kind!r}; the extractors are: cnn, onnx:FILE")
     for key in options:
         if key not in _OPTIONS[kind]:
@@ -297,15 +296,15 @@ def _extractor(kind: Any, options: Mapping[str, Any], folder: Path) -> ImageNetw
         return ImageNetwork(content, {"kind": kind, **options}, **pixels)
     if not options.get("file"):
         raise ValueError("extractor onnx requires a file: onnx:FILE")
-    path = folder / options["file"]
+    path = Path(options["file"])
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
     content = path.read_bytes()
     sha256 = hashlib.sha256(content).hexdigest()
-    if options.get("sha256", sha256) != sha256:
+    if options.get("sha256") not in (None, sha256):
         raise ValueError(f"{path}: not the network that the model was trained with")
     specification = {"kind": kind, **_IMAGENET_PIXELS, **options}
-    specification |= {"file": path.name, "sha256": sha256}
+    specification |= {"file": str(path.absolute()), "sha256": sha256}
     try:
         return ImageNetwork(content, specification, specification["mean"], specification["std"])
     except ImportError:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from bitclass._native import effective_threads, thread_limit
 from bitclass.images.decoding import ImageError, decode
 from bitclass.images.folders import ImageSet
 from bitclass.images.network import ImageNetwork
-from bitclass.io import Batch
+from bitclass.io import Batch, Rows
 
 __all__ = ["ImageRows", "ImageWarning", "image_rows"]
 
@@ -28,8 +27,8 @@ class ImageWarning(UserWarning):
     """An image was skipped because it cannot be read."""
 
 
-class ImageRows:
-    """Rows of image features, with the interface of all rows; created by `image_rows`.
+class ImageRows(Rows):
+    """Rows of image features, created by `image_rows`.
 
     Parameters
     ----------
@@ -48,7 +47,6 @@ class ImageRows:
         Image name of each row.
     """
 
-    feature_names = None
     is_sparse = False
     dtype = np.dtype(np.float32)
 
@@ -70,16 +68,12 @@ class ImageRows:
             f"{where}: {self.n_rows:,} images{note}, {self.n_features} features by {extractor.name}"
         )
 
-    def batches(self) -> Iterator[Batch]:
-        """Yield the rows in order, in batches."""
+    def batches(self) -> Generator[Batch, None, None]:
+        """Yield all rows in order, in batches."""
         for start in range(0, self.n_rows, _ROWS_PER_BATCH):
             part = slice(start, start + _ROWS_PER_BATCH)
             labels = None if self.labels is None else self.labels[part]
             yield Batch(np.asarray(self.X[part]), labels, start)
-
-    def pairs(self) -> Iterator[tuple[Any, Any]]:
-        """Yield features and labels, for `BinaryCodeClassifier.fit_batches`."""
-        return ((batch.X, batch.labels) for batch in self.batches())
 
 
 def image_rows(
