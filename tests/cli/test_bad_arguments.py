@@ -73,7 +73,7 @@ CASES = {
     "no model": (("fit", "nan.npz"), 2, ["--model", "bitclass fit --help"]),
     "bits in words": (("fit", "nan.npz", "--bits", "many", *FIT), 2, ["--bits"]),
     "unknown format": (("fit", "nan.npz", "--format", "xml", *FIT), 2, ["--format xml", "csv"]),
-    "missing file of labels": (("fit", "X.npy", "--labels", "no.npy", *FIT), 2, ["--labels no.npy"]),
+    "missing labels": (("fit", "X.npy", "--labels", "no.npy", *FIT), 2, ["--labels no.npy"]),
     "one class": (("fit", "one_class.npz", *FIT), 1, ["class"]),
     "wrong width at predict": ((*PREDICT, "narrow.npz"), 1, ["narrow.npz", 4, 6]),
     "not a model": (("predict", "no_model.safetensors", "good.npz"), 1, ["no_model.safetensors"]),
@@ -121,10 +121,10 @@ CASES = {
     ),
     "share above 1": ((*PREDICT, "good.npz", "--reject", 5), 2, ["--reject"]),
     "update from its own sums": (
-        ("update", "m.safetensors", "m.sums.safetensors", "--format", "npz"), 2, ["sums"],
+        ("update", "m.safetensors", "m.sums.safetensors"), 2, ["sums"],
     ),
     "update from its own model": (
-        ("update", "m.safetensors", "m.npy", "--format", "npz"), 2, ["model"],
+        ("update", "m.safetensors", "m.npy"), 2, ["model"],
     ),
 }  # fmt: skip
 

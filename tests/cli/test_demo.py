@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from running import assert_one_line, bitclass, bitclass_process, environment
+from running import assert_one_line, bitclass, environment
 
 from bitclass.cli.characters import draw_characters, load_faces
 
@@ -21,14 +21,16 @@ def test_characters_that_look_the_same_in_every_face_are_one_class():
     assert all(len(images) == len(classes) for images in drawings.values())
 
 
-def test_the_command_prints_a_table_and_writes_an_image(tmp_path):
+def test_the_command_prints_a_table_and_writes_an_image(tmp_path, capsys):
+    from bitclass.cli.demo import run
+
     out = tmp_path / "demo.png"
-    done = bitclass_process("demo", "--characters", 60, "--out", out)
-    assert done.returncode == 0, done.stderr
-    assert "training: bitclass, 128 bits" in done.stderr
+    run(out, n_characters=60)
+    printed, told = capsys.readouterr()
+    assert "training: bitclass, 128 bits" in told
     accuracies = {
         line.split("│")[1].strip(): float(line.split("│")[2].strip().rstrip("%"))
-        for line in done.stdout.splitlines()
+        for line in printed.splitlines()
         if "%" in line and "│" in line
     }
     assert len(accuracies) == 4

@@ -12,7 +12,7 @@ from PIL import Image
 from running import assert_refused, in_forks
 
 import bitclass as library
-from bitclass.images import image_rows, open_images
+from bitclass.images import extractor_named, image_rows, open_images
 from small_network import small_network
 
 SMALL = "onnx:small.onnx"
@@ -82,7 +82,8 @@ def test_the_model_is_that_of_the_features_and_knows_its_extractor(folder):
     rows = image_rows(images.select(keep), small_network())
     fitted = library.BinaryCodeClassifier(32, random_state=0).fit(rows.X, rows.labels)
     np.testing.assert_array_equal(model.weights, fitted.packed().weights)
-    assert model.summary["extractor"] == small_network().specification()
+    network = extractor_named(f"onnx:{folder / 'small.onnx'}")
+    assert model.summary["extractor"] == network.specification()
 
 
 def test_export_says_that_the_network_is_not_part_of_the_graph(folder):

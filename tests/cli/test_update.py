@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import shutil
 import subprocess
 
@@ -170,11 +171,7 @@ def test_a_killed_update_can_be_repeated(run, folder, tmp_path, moment):
     done = run(command, folder)
     assert (done.returncode, done.stderr) == (0, "")
     assert ("interrupted" in done.stdout) == (changed == [True, False])
-    left = {
-        path: data
-        for path, data in contents(folder).items()
-        if path.suffix not in (".tmp", ".lock")
-    }
+    left = {path: data for path, data in contents(folder).items() if path.suffix != ".tmp"}
     assert left == contents(undisturbed)
 
 
@@ -204,9 +201,9 @@ def test_another_update_after_a_killed_one_counts_both(run, folder, rows):
 def test_concurrent_updates_wait_for_each_other_and_lose_no_rows(folder, rows):
     X, y = rows
     n_before = n_rows(folder / "m.safetensors")
-    lock = folder / ".m.safetensors.lock"
-    with lock.open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    held = os.open(folder, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    try:
         running = []
         for number in range(3):
             part = slice(100 * number, 100 * number + 100)
@@ -223,12 +220,12 @@ def test_concurrent_updates_wait_for_each_other_and_lose_no_rows(folder, rows):
             )
         for process in running:
             assert "waiting for another process" in process.stderr.readline()
-        lock.unlink()  # as the process that holds it does when it is done
+    finally:
+        os.close(held)
     for process in running:
         process.communicate(timeout=300)
         assert process.returncode == 0
     assert n_rows(folder / "m.safetensors") == n_before + 300
-    assert not lock.exists()
 
 
 def test_sums_of_another_model_are_refused(run, folder):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console
 from rich.progress import (
@@ -26,6 +27,7 @@ from bitclass.report import Epoch, Report
 
 __all__ = [
     "ProgressBars",
+    "as_text",
     "describe_training",
     "format_size",
     "pluralise",
@@ -145,6 +147,17 @@ class ProgressBars:
         self(name, done, total, note=note)
         if self._progress.disable:
             print(f"bitclass: {name}: {note}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def as_text(file: IO[Any]) -> Iterator[IO[str]]:
+    """A text file, or a wrapper of a binary one that writes UTF-8 to it."""
+    if isinstance(file, io.TextIOBase):
+        yield file
+        return
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    yield text
+    text.detach()
 
 
 @contextmanager

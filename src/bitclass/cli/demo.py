@@ -30,7 +30,7 @@ from bitclass.cli.errors import UsageError
 from bitclass.codes import unpack
 from bitclass.storage import atomic_write
 
-__all__ = ["command"]
+__all__ = ["command", "run"]
 
 _COPIES = 6
 _TIMED_ROUNDS = 3
@@ -44,10 +44,6 @@ def command(
     out: Annotated[Path, typer.Option("--out", help="Image to write, .png.")] = Path(
         "bitclass-demo.png"
     ),
-    n_characters: Annotated[
-        int | None,
-        typer.Option("--characters", min=10, help="Number of characters; all by default."),
-    ] = None,
 ) -> None:
     """Recognise 2,200 characters in three unseen typefaces after training on nine others.
 
@@ -55,6 +51,11 @@ def command(
     and model size with linear models, and draws correctly and incorrectly classified characters
     with their codes. Takes less than a minute.
     """
+    run(out)
+
+
+def run(out: Path, n_characters: int | None = None) -> None:
+    """Run the demo on the first `n_characters` characters, or on all."""
     faces = load_faces()
     if out.suffix.lower() != ".png":
         raise UsageError(f"--out {out}: the name must end in .png")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import csv
-import io
 import json as json_format
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +14,14 @@ import typer
 from numpy.typing import NDArray
 
 from bitclass.cli import options
-from bitclass.cli.console import format_size, pluralise, print_lines, progress_bars, show_table
+from bitclass.cli.console import (
+    as_text,
+    format_size,
+    pluralise,
+    print_lines,
+    progress_bars,
+    show_table,
+)
 from bitclass.cli.data import (
     RowOptions,
     check_outputs,
@@ -44,7 +49,6 @@ def command(
     data: options.Data,
     labels: options.Labels = None,
     features: options.Features = None,
-    format: options.Format = None,
     errors: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="CSV file to write, with the rows that are wrong."),
@@ -68,7 +72,7 @@ def command(
         raise UsageError(f"--errors {errors}: the name must end in .csv")
     if figure is not None and figure.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise UsageError(f"--figure {figure}: the name must end in .png, .svg or .pdf")
-    row_options = RowOptions(features=features, labels=labels, format=format)
+    row_options = RowOptions(features=features, labels=labels)
     read = files_in([model, *data, row_options.labels_file()])
     check_outputs({"--errors": errors, "--figure": figure}, read)
     packed = load_model(model)
@@ -76,7 +80,10 @@ def command(
     evaluation = Evaluation(packed, calibrate=figure is not None)
     with ExitStack() as stack:
         progress = stack.enter_context(progress_bars())
-        wrong = None if errors is None else stack.enter_context(_csv_file(errors))
+        wrong = None
+        if errors is not None:
+            file = stack.enter_context(as_text(stack.enter_context(atomic_write(errors))))
+            wrong = csv.writer(file, lineterminator="\n")
         names = getattr(rows, "names", None)  # of images
         for batch in stack.enter_context(closing(progress.batches("evaluating", rows))):
             predicted = evaluation.add(input_of(packed, batch), batch.labels)
@@ -90,8 +97,8 @@ def command(
     if figure is not None:
         from bitclass.cli.figure import draw
 
-        with atomic_write(figure) as file:
-            draw(evaluation, facts).savefig(file, format=figure.suffix[1:].lower(), dpi=150)
+        with atomic_write(figure) as picture:
+            draw(evaluation, facts).savefig(picture, format=figure.suffix[1:].lower(), dpi=150)
     for path in filter(None, (errors, figure)):
         typer.echo(f"wrote {path}, {format_size(path.stat().st_size)}", err=json)
     if facts["unknown_rows"] == facts["rows"]:
@@ -236,26 +243,16 @@ def _show(facts: dict[str, Any]) -> None:
     show_table(title, ["class", "rows", *metrics], cells, n_names=1)
 
 
-@contextmanager
-def _csv_file(path: Path) -> Iterator[Any]:
-    with atomic_write(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-        yield csv.writer(text, lineterminator="\n")
-        text.detach()
-
-
 def _write_errors(wrong: Any, batch: Any, predicted: NDArray[Any], names: Any) -> None:
     """Write the wrong rows: number from 0, label, prediction, and the text or image if any."""
-    inputs = {"text": batch.texts, "image": names}
-    name = next((name for name, values in inputs.items() if values is not None), None)
+    kind = "text" if batch.texts is not None else None if names is None else "image"
     if batch.first_row == 0:
-        wrong.writerow(["row", "label", "predicted", *([name] if name else [])])
+        wrong.writerow(filter(None, ("row", "label", "predicted", kind)))
     for i in np.flatnonzero(predicted != batch.labels).tolist():
-        row = batch.first_row + i
-        record = [row, batch.labels[i], predicted[i]]
-        if batch.texts is not None:
+        record = [batch.first_row + i, batch.labels[i], predicted[i]]
+        if kind == "text":
             text = batch.texts[i]
             record.append(text.decode(errors="replace") if isinstance(text, bytes) else text)
-        elif names is not None:
-            record.append(names[row])
+        elif kind == "image":
+            record.append(names[batch.first_row + i])
         wrong.writerow(record)

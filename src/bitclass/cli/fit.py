@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -32,7 +33,7 @@ _DEFAULTS = {
     name: parameter.default
     for name, parameter in inspect.signature(BinaryCodeClassifier).parameters.items()
 }
-_TRAINING = "Training"
+_training = partial(typer.Option, rich_help_panel="Training", show_default=True)
 # Parameters of the estimator whose option has another name.
 _OPTION_NAMES = {"n_bits": "bits", "n_jobs": "threads", "random_state": "seed"}
 
@@ -42,24 +43,16 @@ def command(
     model: Annotated[Path, typer.Option(metavar="FILE", help="Model file to write.")],
     labels: options.Labels = None,
     text: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Text column, to train on texts instead of features."),
+        str | None, typer.Option(metavar="NAME", help="Text column, to train on texts.")
     ] = None,
     features: options.Features = None,
     id: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Column that is not a feature, such as a key; may be repeated."
-        ),
+        typer.Option(metavar="NAME", help="Column that is no feature; may be repeated."),
     ] = None,
     weights: options.Weights = None,
     groups: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Column of groups, such as patients, that are held out as a whole when the model "
-            "is judged. All rows are read into memory.",
-        ),
+        str | None, typer.Option(metavar="NAME", help="Column of groups to hold out together.")
     ] = None,
     format: options.Format = None,
     no_header: Annotated[
@@ -73,76 +66,34 @@ def command(
             "instead of n-grams: model2vec:MODEL or sentence-transformers:MODEL.",
         ),
     ] = None,
-    bits: Annotated[
-        int, typer.Option(metavar="N", rich_help_panel=_TRAINING, help="Bits per code.")
-    ] = _DEFAULTS["n_bits"],
+    bits: Annotated[int, _training(metavar="N", help="Bits per code.")] = _DEFAULTS["n_bits"],
     refine: Annotated[
         bool | None,
-        typer.Option(
-            rich_help_panel=_TRAINING,
-            help="Refine the model by gradient descent; by default if there are enough rows.",
-            show_default=False,
-        ),
+        _training(help="Refine by gradient descent; by default if there are enough rows."),
     ] = None,
     alpha: Annotated[
-        str,
-        typer.Option(
-            metavar="X",
-            rich_help_panel=_TRAINING,
-            help="Regularisation strength: a number, or auto.",
-        ),
+        str, _training(metavar="X", help="Regularisation strength: a number, or auto.")
     ] = _DEFAULTS["alpha"],
     kernel: Annotated[
         Literal["rbf"] | None,
-        typer.Option(
-            metavar="rbf",
-            rich_help_panel=_TRAINING,
-            help="Train on similarities to sampled rows instead of features.",
-        ),
+        _training(metavar="rbf", help="Train on similarities to sampled rows."),
     ] = _DEFAULTS["kernel"],
     class_weight: Annotated[
         Literal["balanced"] | None,
-        typer.Option(
-            metavar="balanced",
-            rich_help_panel=_TRAINING,
-            help="Give all classes the same total weight.",
-        ),
+        _training(metavar="balanced", help="Give all classes the same total weight."),
     ] = _DEFAULTS["class_weight"],
     prior: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            rich_help_panel=_TRAINING,
-            help="How frequent classes will be: train, as in the training rows, or uniform.",
-        ),
+        str, _training(metavar="NAME", help="Class frequencies to expect: train or uniform.")
     ] = _DEFAULTS["prior"],
     keep_sums: Annotated[
-        bool,
-        typer.Option(
-            "--keep-sums",
-            rich_help_panel=_TRAINING,
-            help="Also write the sums that bitclass update needs.",
-        ),
+        bool, _training("--keep-sums", help="Also write the sums that bitclass update needs.")
     ] = _DEFAULTS["keep_sums"],
     max_time: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            rich_help_panel=_TRAINING,
-            help="Time after which refinement stops.",
-        ),
+        float | None, _training(metavar="SECONDS", help="Time after which refinement stops.")
     ] = _DEFAULTS["max_time"],
-    seed: Annotated[
-        int, typer.Option(metavar="N", rich_help_panel=_TRAINING, help="Random seed.")
-    ] = 0,
+    seed: Annotated[int, _training(metavar="N", help="Random seed.")] = 0,
     threads: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            rich_help_panel=_TRAINING,
-            help="Number of threads; all by default.",
-        ),
+        int | None, _training(metavar="N", min=1, help="Number of threads; all by default.")
     ] = _DEFAULTS["n_jobs"],
 ) -> None:
     """Train a model on feature files, texts or images, and write it to a file.

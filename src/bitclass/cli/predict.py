@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import io
 import json as json_format
 import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ import typer
 from numpy.typing import NDArray
 
 from bitclass.cli import options
-from bitclass.cli.console import format_size, pluralise, print_lines, progress_bars
+from bitclass.cli.console import as_text, format_size, pluralise, print_lines, progress_bars
 from bitclass.cli.data import (
     RowOptions,
     check_outputs,
@@ -219,18 +218,8 @@ def _records(columns: Columns) -> Iterator[tuple[Any, ...]]:
     return zip(*(values.tolist() for values in columns.values()), strict=True)
 
 
-@contextlib.contextmanager
-def _as_text(file: IO[Any]) -> Iterator[IO[str]]:
-    if isinstance(file, io.TextIOBase):
-        yield file
-        return
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    yield text
-    text.detach()
-
-
 def _write_csv(file: IO[Any], results: Results) -> None:
-    with _as_text(file) as text:
+    with as_text(file) as text:
         writer = csv.writer(text, lineterminator="\n")
         for number, (copied, best) in enumerate(results):
             columns = copied | _flat(best)
@@ -240,7 +229,7 @@ def _write_csv(file: IO[Any], results: Results) -> None:
 
 
 def _write_json(file: IO[Any], results: Results) -> None:
-    with _as_text(file) as text:
+    with as_text(file) as text:
         for copied, best in results:
             columns = copied | {name: values[:, 0] for name, values in best.items()}
             for row, ranked in zip(_records(columns), _records(best), strict=True):

@@ -8,13 +8,12 @@ is in the list exactly when its rows are in the sums, no row is lost or counted 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from bitclass.model import PackedModel
 
 __all__ = ["digest_of", "model_lock", "print_model", "save_model", "sums_path"]
-
-_LOCKS_UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 
 def sums_path(model: Path) -> Path:
@@ -49,40 +46,27 @@ def digest_of(files: Iterable[Path]) -> str:
 
 @contextmanager
 def model_lock(model: Path) -> Iterator[None]:
-    """Hold an exclusive lock for writing the model, waiting for other processes.
+    """Lock the folder of a model while it is written, waiting for other processes.
 
-    If the file system has no locks, a warning is issued instead.
+    Where folders cannot be locked, as on Windows and some network file systems, there is no lock.
     """
-    path = Path(os.path.realpath(model))
-    path = path.with_name(f".{path.name}.lock")
     try:
         import fcntl
     except ImportError:
         yield
         return
-    with ExitStack() as stack:
-        while True:
-            file = stack.enter_context(path.open("a"))
-            try:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    print(
-                        f"bitclass: waiting for another process to write {model}", file=sys.stderr
-                    )
-                    fcntl.flock(file, fcntl.LOCK_EX)
-            except OSError as error:
-                if error.errno not in _LOCKS_UNSUPPORTED:
-                    raise
-                warnings.warn(
-                    f"{path.parent}: no file locks; avoid concurrent updates", stacklevel=2
-                )
-                break
-            # The process that held the lock may have removed the file in the meantime.
-            if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                break
-        stack.callback(path.unlink, missing_ok=True)  # before closing the file unlocks it
+    folder = os.open(os.path.dirname(os.path.realpath(model)), os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"bitclass: waiting for another process to write {model}", file=sys.stderr)
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        except OSError as error:
+            warnings.warn(f"no locks ({error}); avoid concurrent updates", stacklevel=2)
         yield
+    finally:
+        os.close(folder)
 
 
 def save_model(

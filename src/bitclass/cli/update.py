@@ -32,7 +32,6 @@ def command(
     ] = None,
     labels: options.Labels = None,
     weights: options.Weights = None,
-    format: options.Format = None,
     remove: Annotated[
         list[str] | None, typer.Option(metavar="CLASS", help="Class to remove; may be repeated.")
     ] = None,
@@ -49,7 +48,7 @@ def command(
     sums = sums_path(model)
     if model.exists() and not sums.exists():
         raise UsageError(f"{sums}: no such file; fit the model with --keep-sums to update it")
-    row_options = RowOptions(labels=labels, weights=weights, format=format)
+    row_options = RowOptions(labels=labels, weights=weights)
     read = list(files_in([*(data or []), row_options.labels_file()]))
     check_outputs({"the model": model, "the file of sums": sums}, read)
     with model_lock(model):
