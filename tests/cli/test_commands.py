@@ -281,7 +281,7 @@ def test_a_pipe_gets_no_colours_and_no_bars(outputs, folder):
     # `succeed` has checked that standard error is empty.
     told = succeed("fit", "train.npz", "--model", "again.safetensors", cwd=folder)
     assert not any("\x1b" in text or "\r" in text for text in (told, *outputs.values()))
-    assert "per second" not in told
+    assert "pass 1" not in told
     assert "on 300 rows" in told
     assert "7 classes, 128 bits" in told
     assert "evaluate" in succeed()  # the help

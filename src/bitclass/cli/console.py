@@ -104,7 +104,7 @@ class _Note(ProgressColumn):
         if "note" in task.fields:
             return Text(task.fields["note"])
         speed = task.finished_speed or task.speed
-        rate = "" if speed is None else f", {speed:,.0f} per second"
+        rate = "" if speed is None else f", {speed:,.0f}/s"
         return Text(f"{int(task.completed):,} rows{rate}")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -22,7 +21,14 @@ from bitclass.cli import options
 from bitclass.cli.console import ProgressBars, describe_training, print_lines, progress_bars
 from bitclass.cli.data import RowOptions, check_outputs, files_in, open_training_rows
 from bitclass.cli.errors import UsageError
-from bitclass.cli.saving import digest_of, model_lock, print_model, save_model, sums_path
+from bitclass.cli.saving import (
+    digest_of,
+    model_lock,
+    print_model,
+    save_model,
+    sums_beside,
+    without_link,
+)
 
 if TYPE_CHECKING:
     from bitclass.io import Rows
@@ -52,7 +58,11 @@ def command(
     ] = None,
     weights: options.Weights = None,
     groups: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column of groups to hold out together.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Column of groups to hold out together; all rows are read into memory.",
+        ),
     ] = None,
     format: options.Format = None,
     no_header: Annotated[
@@ -80,7 +90,10 @@ def command(
     ] = _DEFAULTS["kernel"],
     class_weight: Annotated[
         Literal["balanced"] | None,
-        _training(metavar="balanced", help="Give all classes the same total weight."),
+        _training(
+            metavar="balanced",
+            help="Give all classes the same total weight; all rows are read into memory.",
+        ),
     ] = _DEFAULTS["class_weight"],
     prior: Annotated[
         str, _training(metavar="NAME", help="Class frequencies to expect: train or uniform.")
@@ -120,16 +133,18 @@ def command(
     network = None
     if extractor is not None and extractor.startswith("onnx:"):
         network = Path(extractor.removeprefix("onnx:").partition(",")[0])
-    if os.path.realpath(model).endswith(".sums.safetensors"):
+    model = without_link(model)
+    if model.name.endswith(".sums.safetensors"):
         raise UsageError(f"--model {model}: names ending in .sums.safetensors are for sums")
     read = list(files_in([*data, row_options.labels_file()]))
-    sums = sums_path(model) if keep_sums else None
+    sums = sums_beside(model) if keep_sums else None
     check_outputs({"--model": model, "--keep-sums": sums}, [*read, *files_in([network])])
     start = time.perf_counter()
     with thread_limit(threads):
         rows, used = open_training_rows(data, row_options, extractor, threads)
         with progress_bars() as progress:
-            _fit(classifier, rows, progress, in_memory=groups is not None)
+            in_memory = groups is not None or class_weight is not None
+            _fit(classifier, rows, progress, in_memory=in_memory)
     record: dict[str, Any] = {"columns": row_options.remembered()}
     if rows.feature_names is not None:
         record["feature_names"] = list(rows.feature_names)
@@ -175,7 +190,7 @@ def _number(text: str) -> float | str:
 def _fit(
     classifier: BinaryCodeClassifier, rows: Rows, progress: ProgressBars, *, in_memory: bool
 ) -> None:
-    """Fit to batches read in one or more passes, or, with groups, to all rows at once."""
+    """Fit to batches, or, where groups or balanced classes need them, to all rows at once."""
     if in_memory:
         whole = rows.load()
         assert whole.labels is not None

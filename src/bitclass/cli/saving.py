@@ -19,20 +19,31 @@ from typing import TYPE_CHECKING, Any
 
 from bitclass.cli.console import format_size, print_lines
 from bitclass.storage import ProjectionType, save
-from bitclass.training.sums import save_sums
+from bitclass.training.sums_file import save_sums, sums_path
 
 if TYPE_CHECKING:
     from bitclass._native.ngrams import NgramFeatures
     from bitclass.classifier import BinaryCodeClassifier
     from bitclass.model import PackedModel
 
-__all__ = ["digest_of", "model_lock", "print_model", "save_model", "sums_path"]
+__all__ = [
+    "digest_of",
+    "model_lock",
+    "print_model",
+    "save_model",
+    "sums_beside",
+    "without_link",
+]
 
 
-def sums_path(model: Path) -> Path:
-    """Path of the sums, next to the model; next to its target if `model` is a link."""
-    model = Path(os.path.realpath(model)) if model.is_symlink() else model
-    return model.with_name(model.name.removesuffix(".safetensors") + ".sums.safetensors")
+def sums_beside(model: Path) -> Path:
+    """Path of the sums of a model."""
+    return Path(sums_path(model))
+
+
+def without_link(model: Path) -> Path:
+    """The file that a link points to, which is the one to be replaced, and beside its sums."""
+    return Path(os.path.realpath(model)) if model.is_symlink() else model
 
 
 def digest_of(files: Iterable[Path]) -> str:
@@ -88,7 +99,7 @@ def save_model(
     model.summary.update(record)
     if sums:
         model.summary["sources"] = list(classifier.sums_.sources)
-        save_sums(sums_path(path), classifier.sums_)
+        save_sums(sums_beside(path), classifier.sums_)
     save(path, model, projection=projection)
     return model
 

@@ -15,7 +15,14 @@ from bitclass.cli import options
 from bitclass.cli.console import print_lines, progress_bars
 from bitclass.cli.data import RowOptions, check_outputs, files_in, load_model, open_rows_for
 from bitclass.cli.errors import UsageError
-from bitclass.cli.saving import digest_of, model_lock, print_model, save_model, sums_path
+from bitclass.cli.saving import (
+    digest_of,
+    model_lock,
+    print_model,
+    save_model,
+    sums_beside,
+    without_link,
+)
 from bitclass.storage import read_header
 
 if TYPE_CHECKING:
@@ -45,7 +52,8 @@ def command(
     removed before rows are added. A file whose rows were added before changes nothing, so that an
     update can be repeated safely.
     """
-    sums = sums_path(model)
+    model = without_link(model)
+    sums = sums_beside(model)
     if model.exists() and not sums.exists():
         raise UsageError(f"{sums}: no such file; fit the model with --keep-sums to update it")
     row_options = RowOptions(labels=labels, weights=weights)
@@ -68,7 +76,7 @@ def _update(
     modelled = packed.summary.get("sources")
     if not isinstance(modelled, list) or sources[: len(modelled)] != modelled:
         raise ValueError(
-            f"{sums_path(path)}: does not belong to {path}, which was fitted later or elsewhere; "
+            f"{sums_beside(path)}: does not belong to {path}, which was fitted later or elsewhere; "
             "fit the model again with --keep-sums"
         )
     interrupted = sources[len(modelled) :]
