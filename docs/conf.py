@@ -56,7 +56,6 @@ python_use_unqualified_type_names = True
 sphinx_gallery_conf = {
     "examples_dirs": str(ROOT / "examples" / "gallery"),
     "gallery_dirs": "gallery",
-    "ignore_pattern": r"typefaces\.py",
     "within_subsection_order": "FileNameSortKey",
     "remove_config_comments": True,
     "show_memory": False,
@@ -119,7 +118,7 @@ def copy_pages() -> None:
         page.write_text(site_links(page.read_text()))
     lines = [site_links((ROOT / "benchmarks" / "README.md").read_text())]
     lines += ["```{toctree}", ":hidden:", ":glob:", ""]
-    lines += ["results/*", "results/reproduction/report", "/image-datasets", "```", ""]
+    lines += ["results/*", "results/reproduction/report", "```", ""]
     (benchmarks / "index.md").write_text("\n".join(lines))
     for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY"):
         page = ROOT / f"{name}.md"

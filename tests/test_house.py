@@ -38,9 +38,9 @@ MAY_IMPORT = {
     "images": FILES,
     "text": FILES | {"documentation"},
     "serving": FILES | {"text"},
-    "distributed": ESTIMATOR | FILES,
+    "dask": ESTIMATOR,
     "__main__": {"cli"},
-    "cli": ESTIMATOR | FILES | {"distributed", "serving", "text", ""},
+    "cli": ESTIMATOR | FILES | {"serving", "text", ""},
 }
 
 
