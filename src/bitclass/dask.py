@@ -1,9 +1,9 @@
 """`BinaryCodeClassifier` on a Dask cluster: rows stay with the workers, sums travel.
 
-1. Every partition is checked and gives a few rows to a sample, which fixes what all sums share.
-2. One task per worker sums its partitions, and selects rows for refinement.
-3. The sums are merged pairwise in a tree, the only results that workers send to each other.
-4. The client gets the sums and the selected rows, and fits the model.
+1. A few partitions give rows to a sample, which fixes what all sums have in common.
+2. One task per worker collects its partitions: their sums, and a sample of their rows.
+3. What was collected is merged pairwise in a tree, and sent to the client.
+4. The client fits the model to it, as it does to rows in memory.
 
 Tasks do not modify their arguments, so that Dask can run them again if a worker is lost.
 """
@@ -11,27 +11,28 @@ Tasks do not modify their arguments, so that Dask can run them again if a worker
 from __future__ import annotations
 
 import contextlib
+import copy
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bitclass._native import thread_limit
 from bitclass._native.threads import training_threads
-from bitclass.arrays import Features, as_features, take, to_host
+from bitclass.arrays import Features, as_features
+from bitclass.checks import check_rows
 from bitclass.classifier import BinaryCodeClassifier
-from bitclass.training import Statistics, start_statistics
-from bitclass.training.refinement.refine import uniform
-from bitclass.training.statistics import check_label_kinds
-from bitclass.validation import check_initial_codes, check_rows, settings_of
+from bitclass.labels import check_label_kinds
+from bitclass.model import TopClasses
+from bitclass.report import Epoch
+from bitclass.training.settings import Settings
+from bitclass.training.sums import Collected, Sample
 
 try:
     import dask
@@ -48,14 +49,15 @@ except ImportError as error:  # pragma: no cover - only without the extra
 
 __all__ = ["ClusterError", "DaskBinaryCodeClassifier", "PartitionError"]
 
-# Number of rows from which standardisation and anchors are computed.
-SAMPLE_ROWS = 10_000
-# Maximum size of that sample, and of the rows for refinement, in the memory of the client.
+# Rows from which standardisation and anchors are computed, and the partitions that give them.
+SAMPLE_ROWS, SAMPLE_PARTITIONS = 10_000, 64
+# Maximum size of this sample, and of the rows for refinement, in the memory of the client.
 SAMPLE_BYTES = 256 << 20
+# Partitions of unknown length get row numbers at this distance.
+_MAX_PARTITION_ROWS = 1 << 32
 # Timeouts for a cluster without running workers to get some, and for connecting to a worker
 # directly before its results are fetched through the scheduler.
-WORKER_SECONDS = 60.0
-DIRECT_SECONDS = 3.0
+WORKER_SECONDS, DIRECT_SECONDS = 60.0, 3.0
 _POLL_SECONDS = 0.5
 # If the graphs of the partitions have together more than this many times the tasks of their union,
 # much of the work is shared, and is computed once, on the cluster.
@@ -79,9 +81,8 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
     Parameters and attributes are those of `BinaryCodeClassifier`, except that `class_weight` cannot
     be "balanced". `n_jobs` is the number of threads per task, by default that of its worker.
 
-    Standardisation and anchors are computed from a random sample of at most about 10,000 rows, the
-    same for the same `random_state` and partitions. Refinement runs on the client, on at most about
-    256 MB of rows; which rows these are does not depend on the partitions.
+    Standardisation and anchors are computed from at most about 10,000 rows of 64 partitions.
+    Refinement runs on the client, on at most about 256 MB of rows, which are chosen by row number.
 
     Examples
     --------
@@ -99,18 +100,25 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
     BinaryCodeClassifier(n_bits=32, random_state=0)
     """
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # type: ignore[override]
+    def fit(  # type: ignore[override]  # groups would have to be on the client
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        callback: Callable[[Epoch], Any] | None = None,
+    ) -> Self:
         """Train on Dask collections.
 
         Parameters
         ----------
         X : Dask array of shape (n_samples, n_features), or Dask data frame
-            An array must not be split along the features; its blocks may be CSR arrays. Data that
-            are not in the memory of the workers are computed twice, once for the sample and once
-            for the sums; persist them if they fit.
+            An array must not be split along the features; its blocks may be CSR arrays.
         y : Dask array or series of shape (n_samples,), or NumPy array
             Labels, in the same partitions as X.
         sample_weight : as y, optional
+        callback : callable, optional
+            Called after each epoch of refinement: see `BinaryCodeClassifier.fit`.
 
         Returns
         -------
@@ -125,10 +133,22 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
             If the cluster cannot be used, or the connection was lost.
         """
         local = BinaryCodeClassifier(**self.get_params(deep=False))
-        local._checked_settings(in_batches=True)
+        settings = local._checked_settings(callback, in_batches=True)
+        # Without refinement the pool of rows suffices.
+        max_bytes = min(settings.max_bytes, SAMPLE_BYTES) if settings.refine else 0
+        settings = replace(settings, max_bytes=max_bytes)
         if y is None:
             raise ValueError("y is required")
-        _fit(local, _current_client(), _partitions_of(X, y, sample_weight))
+        partitions = _partitions_of(X, y, sample_weight)
+        local.n_features_in_ = X.shape[1]
+        columns = tuple(getattr(X, "columns", ()))
+        are_names = columns and all(isinstance(column, str) for column in columns)
+        names = columns if are_names else None
+        collected = _collected(local, settings, partitions, names)
+        with training_threads(self.n_jobs):
+            local._learn(settings, collected, keep=self.keep_sums)
+        if names is not None:
+            local.feature_names_in_ = np.array(names, dtype=object)
         self.__dict__.pop("feature_names_in_", None)
         self.__dict__.update(local.__dict__)
         return self
@@ -170,9 +190,16 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         """Lazy logarithms of class probabilities, a Dask array of shape (n_samples, n_classes)."""
         return self._lazy(X, "predict_log_proba")[0]
 
-    def top_classes(self, X: Any, k: int, *, probabilities: bool = False) -> tuple[da.Array, ...]:
+    def typicality(self, X: Any) -> da.Array:
+        """Lazy typicality, a Dask array of shape (n_samples,)."""
+        return self._lazy(X, "typicality")[0]
+
+    def top_classes(
+        self, X: Any, k: int, *, probabilities: bool = False, typicality: bool = False
+    ) -> TopClasses:
         """Lazy best classes: the Dask arrays of `BinaryCodeClassifier.top_classes`."""
-        return self._lazy(X, "top_classes", k=k, probabilities=probabilities)
+        options = {"probabilities": probabilities, "typicality": typicality}
+        return TopClasses(*self._lazy(X, "top_classes", k=k, **options))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy on labelled rows, computed on the workers.
@@ -191,27 +218,25 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         hits, total = sum(counts.sum(axis=0) for (counts,) in found)
         return float(hits / total)
 
-    def _lazy(self, X: Any, method: str, **arguments: Any) -> tuple[da.Array, ...]:
+    def _lazy(self, X: Any, method: str, **arguments: Any) -> list[Any]:
         """Results of a method of the local classifier for all partitions, as Dask arrays."""
         partitions = self._partitions(X)
         example = np.zeros((1, self.n_features_in_), dtype=np.float32)
         found = getattr(self._without_names(), method)(example, **arguments)
-        empty = tuple(array[:0] for array in (found if isinstance(found, tuple) else (found,)))
+        outputs = found if isinstance(found, tuple) else (found,)
+        empty = tuple(None if array is None else array[:0] for array in outputs)
         tasks = self._tasks(partitions, method, empty, **arguments)
-        columns: list[list[da.Array]] = [[] for _ in empty]
-        for partition, task in zip(partitions, tasks, strict=True):
-            n_rows = np.nan if partition.n_rows is None else partition.n_rows
-            for column, part, array in zip(columns, task, empty, strict=True):
-                shape = (n_rows, *array.shape[1:])
-                column.append(da.from_delayed(part, shape, dtype=array.dtype))
-        return tuple(da.concatenate(column, allow_unknown_chunksizes=True) for column in columns)
+        return [
+            None if array is None else _joined(partitions, [task[i] for task in tasks], array)
+            for i, array in enumerate(empty)
+        ]
 
     def _tasks(
         self, partitions: list[_Partition], method: str, empty: tuple[Any, ...], **arguments: Any
     ) -> list[Any]:
         # A single task that all others depend on.
         predictor = dask.delayed(self._without_names(), traverse=False)
-        names = _names_of(self)
+        names = tuple(getattr(self, "feature_names_in_", ())) or None
         answers = dask.delayed(_answers, nout=len(empty))
         return [
             answers(part.name, part.rows, predictor, names, method, empty, arguments)
@@ -234,23 +259,28 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         return _partitions_of(X, y, sample_weight)
 
 
-def _names_of(classifier: BinaryCodeClassifier) -> tuple[str, ...] | None:
-    names = getattr(classifier, "feature_names_in_", None)
-    return None if names is None else tuple(names.tolist())
+def _joined(partitions: list[_Partition], tasks: list[Delayed], empty: NDArray[Any]) -> da.Array:
+    """A Dask array of the results of tasks, one for each partition."""
+    lengths = [np.nan if part.n_rows is None else part.n_rows for part in partitions]
+    blocks = [
+        da.from_delayed(task, (n_rows, *empty.shape[1:]), dtype=empty.dtype)
+        for task, n_rows in zip(tasks, lengths, strict=True)
+    ]
+    return da.concatenate(blocks, allow_unknown_chunksizes=True)
 
 
 def _answers(
     name: str,
-    rows: tuple[Any, ...],
+    parts: tuple[Any, ...],
     classifier: BinaryCodeClassifier,
     feature_names: tuple[str, ...] | None,
     method: str,
-    empty: tuple[NDArray[Any], ...],
+    empty: tuple[Any, ...],
     arguments: dict[str, Any],
-) -> tuple[NDArray[Any], ...]:
+) -> tuple[Any, ...]:
     """Results of a method for the rows of a partition; `empty` if there are no rows."""
     with _named_errors(name), thread_limit(_threads(classifier.n_jobs)):
-        X, y, sample_weight = _checked(rows)
+        X, y, sample_weight = _computed(parts)
         if not X.shape[0]:
             return empty
         X = as_features(X, classifier.n_features_in_, feature_names)
@@ -267,192 +297,109 @@ def _answers(
 # -------------------------------------------------------------------------------------------------
 
 
-def _fit(classifier: BinaryCodeClassifier, client: Client, partitions: list[_Partition]) -> None:
-    """Train a local classifier on partitions."""
-    workers = _worker_addresses(client)
-    random = check_random_state(classifier.random_state)
-    samples = _sample_partitions(client, partitions, int(random.randint(2**31 - 1)))
-    names = next((sample.feature_names for sample in samples if sample.n_rows), None)
-    lengths = [sample.n_rows for sample in samples]
-    task = _sum_task(classifier, samples, names)
+@dataclass(frozen=True)
+class _Checks:
+    """What the rows of all partitions have in common."""
 
-    first_rows = np.cumsum([0, *lengths]).tolist()
-    sums, selected = [], []
+    classifier: BinaryCodeClassifier  # unfitted: number of features, class weights, threads
+    feature_names: tuple[str, ...] | None
+
+    def rows(self, parts: Any) -> tuple[Features, NDArray[Any], NDArray[np.float64], NDArray[Any]]:
+        """Rows of positive weight, labels and weights of a partition, and all its classes."""
+        X, y, sample_weight = _computed(parts)
+        X = as_features(X, self.classifier.n_features_in_, self.feature_names)
+        if not X.shape[0] or (sample_weight is not None and not sample_weight.any()):
+            return X[:0], y[:0], np.empty(0), y[:0]
+        X, labels, weights = check_rows(self.classifier, X, y, sample_weight, reset=False)
+        used, classes = weights > 0, np.unique(labels)
+        if not used.all():
+            X, labels, weights = X[used], labels[used], weights[used]
+        return X, labels, weights, classes
+
+
+def _collected(
+    classifier: BinaryCodeClassifier,
+    settings: Settings,
+    partitions: list[_Partition],
+    feature_names: tuple[str, ...] | None,
+) -> Collected:
+    """The sums of all rows, and the rows that training needs one by one."""
+    client = _current_client()
+    workers = _worker_addresses(client)
+    checks = _Checks(classifier, feature_names)
+    sample = _sample(client, checks, partitions)
+    with training_threads(classifier.n_jobs):
+        start = classifier._start(settings, sample.X, sample.weights)
+    tasks = []
     for group in _groups(client, partitions, workers):
-        rows = [(partitions[i].name, first_rows[i], partitions[i].in_sequence()) for i in group]
-        found = dask.delayed(_sum, nout=2)(task, rows)
-        sums.append(found[0])
-        selected.append(found[1])
-    while len(sums) > 1:
-        pairs = [sums[i : i + 2] for i in range(0, len(sums), 2)]
-        sums = [dask.delayed(_merged)(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
+        parts = [(part.name, part.first_row, part.in_sequence()) for part in group]
+        tasks.append(dask.delayed(_collect)(checks, start, sample.labels[:1], parts))
+    while len(tasks) > 1:
+        pairs = [tasks[i : i + 2] for i in range(0, len(tasks), 2)]
+        tasks = [dask.delayed(_merged)(*pair) if len(pair) == 2 else pair[0] for pair in pairs]
     # Tasks contain anchors; Dask would warn above 10 MB.
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
-        futures = client.compute([*sums, *selected])
-    total, *parts = _results(client, futures, ["the sums"] * len(futures))
-    batches = sorted((batch for part in parts for batch in part), key=lambda batch: batch[0])
-    _fit_sums(classifier, total, [batch[1:] for batch in batches], names)
+        futures = client.compute(tasks)
+    collected: Collected = _results(client, futures, ["the sums"])[0]
+    return collected
 
 
-class _Sample(NamedTuple):
-    """Some rows of a partition, with facts about all of its rows."""
-
-    name: str  # of the partition
-    n_rows: int  # in the partition
-    feature_names: tuple[str, ...] | None
-    X: Any
-    labels: NDArray[Any]
-
-
-def _sample_partitions(
-    client: Client, partitions: Sequence[_Partition], seed: int
-) -> list[_Sample]:
-    """Check all partitions on the workers, and sample a few rows of each."""
-    # Twice an even share, because partitions may be longer than others.
-    quota = -(-2 * SAMPLE_ROWS // len(partitions))
-    tasks = [
-        dask.delayed(_sample_partition)(partition.name, (seed, index), quota, partition.rows)
-        for index, partition in enumerate(partitions)
-    ]
-    return _results(client, client.compute(tasks), [partition.name for partition in partitions])
-
-
-def _sample_partition(name: str, seed: tuple[int, int], quota: int, rows: Any) -> _Sample:
-    """Sample at most `quota` rows of a partition, fewer if the rows are wide."""
-    with _named_errors(name):
-        X, labels, weights = _checked(rows)
-        candidates = np.arange(X.shape[0]) if weights is None else np.flatnonzero(weights > 0)
-        max_rows = SAMPLE_BYTES * max(1, X.shape[0]) // max(1, sizeof(X))
-        quota = -(-quota * min(max(256, max_rows), SAMPLE_ROWS) // SAMPLE_ROWS)
-        drawn = np.sort(np.random.default_rng(seed).permutation(candidates)[:quota])
-        columns = tuple(getattr(X, "columns", ()))
-        are_names = columns and all(isinstance(column, str) for column in columns)
-        names = columns if are_names else None
-        return _Sample(name, X.shape[0], names, _take(X, drawn), labels[drawn])
-
-
-def _take(X: Any, rows: NDArray[np.intp]) -> Any:
-    return X.iloc[rows] if hasattr(X, "iloc") else take(X, rows)
-
-
-def _joined(
-    classifier: BinaryCodeClassifier, samples: Sequence[_Sample], names: tuple[str, ...] | None
-) -> tuple[Features, NDArray[Any], NDArray[np.float64]]:
-    """Rows with about the same share of each partition, labels, and class weights.
-
-    Also sets `n_features_in_` of the classifier.
-    """
-    share = min(1.0, SAMPLE_ROWS / max(1, sum(sample.n_rows for sample in samples)))
-    parts: list[tuple[Features, NDArray[Any], NDArray[np.float64]]] = []
-    for sample in samples:
-        n = min(len(sample.labels), int(np.ceil(sample.n_rows * share)))
-        if n == 0:
-            continue
-        rows = np.linspace(0, len(sample.labels), n, endpoint=False).astype(int)
-        with _named_errors(sample.name):
-            X = _take(sample.X, rows)
-            if not parts:
-                classifier.n_features_in_ = X.shape[1] if names is None else len(names)
-            X = as_features(X, classifier.n_features_in_, names)
-            X, labels, weights = check_rows(classifier, X, sample.labels[rows], None, reset=False)
-            check_label_kinds(parts[0][1] if parts else labels, labels)
-        parts.append((X, labels, np.ones(len(labels)) if weights is None else weights))
-    weights = np.concatenate([part[2] for part in parts] or [np.empty(0)])
-    if not weights.any():
-        raise ValueError("X must have rows with positive weight, found none in the sample")
-    blocks, kept = [part[0] for part in parts], weights > 0
-    sparse = any(scipy.sparse.issparse(X) for X in blocks)
-    X = scipy.sparse.vstack(blocks, format="csr") if sparse else np.concatenate(blocks)
-    return X[kept], np.concatenate([part[1] for part in parts])[kept], weights[kept]
-
-
-@dataclass(frozen=True)
-class _SumTask:
-    """What all tasks that sum have in common."""
-
-    empty: Callable[[], Statistics]  # a function, since the zeros may be large
-    checks: BinaryCodeClassifier  # unfitted: number of features, class weights, threads
-    feature_names: tuple[str, ...] | None
-    share: float  # fraction of rows to select for refinement
-    seed: int  # of this selection
-
-
-def _sum_task(
-    classifier: BinaryCodeClassifier, samples: Sequence[_Sample], names: tuple[str, ...] | None
-) -> _SumTask:
-    X, labels, weights = _joined(classifier, samples, names)
-    n_rows = sum(sample.n_rows for sample in samples)
-    share = min(1.0, SAMPLE_BYTES / (n_rows * sizeof(X) / X.shape[0]))
-    settings = settings_of(classifier.get_params(deep=False))
-    codes = check_initial_codes(classifier.initial_codes, None, settings.n_bits)
-    with training_threads(classifier.n_jobs):
-        start = start_statistics(settings, X, labels, weights, codes)
-    empty = partial(Statistics, start.starting, start.shift, start.scale, anchors=start.anchors)
-    checks = BinaryCodeClassifier(class_weight=classifier.class_weight, n_jobs=classifier.n_jobs)
-    checks.n_features_in_ = classifier.n_features_in_
-    seed = int(check_random_state(classifier.random_state).randint(2**31 - 1))
-    return _SumTask(empty, checks, names, 0.0 if classifier.refine is False else share, seed)
-
-
-#: Number of the first row, then X (m, d), labels (m,) and sample weights (m,) or None.
-_SelectedRows = tuple[int, Features, NDArray[Any], NDArray[Any] | None]
-
-
-def _sum(
-    task: _SumTask, group: list[tuple[str, int, Any]]
-) -> tuple[Statistics, list[_SelectedRows]]:
-    """Sum over a group of partitions one after another, and select rows for refinement."""
-    sums, selected = task.empty(), []
-    with training_threads(_threads(task.checks.n_jobs)):
-        for name, first_row, rows in group:
+def _sample(client: Client, checks: _Checks, partitions: list[_Partition]) -> Sample:
+    """Some rows of partitions that are spread over all."""
+    spread = {round(i) for i in np.linspace(0, len(partitions) - 1, SAMPLE_PARTITIONS)}
+    quota = -(-SAMPLE_ROWS // len(spread))
+    # The other partitions only if all of these are empty.
+    for numbers in (spread, set(range(len(partitions))) - spread):
+        chosen = [partitions[i] for i in sorted(numbers)]
+        tasks = [dask.delayed(_some_rows)(checks, each.name, quota, each.rows) for each in chosen]
+        found = _results(client, client.compute(tasks), [each.name for each in chosen])
+        parts = [(part, each.name) for part, each in zip(found, chosen, strict=True) if len(part)]
+        for part, name in parts:
             with _named_errors(name):
-                X, y, sample_weight = _checked(rows() if callable(rows) else rows)
-                if not X.shape[0]:
-                    continue
-                X = as_features(X, task.checks.n_features_in_, task.feature_names)
-                X, labels, weights = check_rows(task.checks, X, y, sample_weight, reset=False)
-                kept = np.arange(len(labels))
-                if weights is not None and not weights.all():
-                    kept = np.flatnonzero(weights > 0)
-                    X, labels, weights = take(X, kept), labels[kept], weights[kept]
-                if len(kept):
-                    sums.add(X, labels, weights)
-                chosen = np.flatnonzero(uniform(first_row + kept, task.seed, 0) < task.share)
-                if len(chosen):
-                    # Without class weights, which are applied where these rows are used.
-                    given = None if sample_weight is None else sample_weight[kept[chosen]]
-                    selected.append((first_row, take(X, chosen), labels[chosen], given))
-    return sums, selected
+                check_label_kinds(parts[0][0].labels, part.labels)
+        if parts:
+            return Sample.joined([part for part, _ in parts])
+    raise ValueError("X must have rows with positive weight, found none")
 
 
-def _merged(one: Statistics, other: Statistics) -> Statistics:
-    """Merge into new sums, since Dask may use the given ones again."""
-    merged = Statistics(one.starting, one.shift, one.scale, anchors=one.anchors)
-    merged.merge(one)
+def _some_rows(checks: _Checks, name: str, quota: int, parts: tuple[Any, ...]) -> Sample:
+    """At most `quota` rows of a partition, fewer if they are wide."""
+    with _named_errors(name):
+        X, labels, weights, _ = checks.rows(parts)
+        fitting = SAMPLE_BYTES // SAMPLE_PARTITIONS * len(labels) // max(1, sizeof(X))
+        rows = np.random.default_rng(0).permutation(len(labels))[: min(quota, max(fitting, 16))]
+        return Sample(X, labels, weights, np.zeros(len(labels))).take(np.sort(rows))
+
+
+def _collect(
+    checks: _Checks, start: Collected, known: NDArray[Any], group: list[tuple[str, int, Any]]
+) -> Collected:
+    """Collect the rows of a group of partitions, one after another."""
+    collected, n_rows = copy.deepcopy(start), 0
+    with training_threads(_threads(checks.classifier.n_jobs)):
+        for name, first_row, parts in group:
+            with _named_errors(name):
+                X, labels, weights, classes = checks.rows(parts)
+                if len(labels):
+                    check_label_kinds(known, labels)
+                    collected.n_rows = first_row  # which rows are sampled depends on their numbers
+                    collected.add(X, labels, weights, classes)
+                    n_rows += len(labels)
+    collected.n_rows = n_rows
+    return collected.kept(start._max_bytes)
+
+
+def _merged(one: Collected, other: Collected) -> Collected:
+    merged = copy.deepcopy(one)
     merged.merge(other)
     return merged
 
 
-@sizeof.register(Statistics)  # type: ignore[untyped-decorator]
-def _sums_bytes(sums: Statistics) -> int:
-    """Size of sums, by which Dask decides where to merge them and what fits into memory."""
-    return int(sum(array.nbytes for array in vars(sums).values() if hasattr(array, "nbytes")))
-
-
-def _fit_sums(
-    classifier: BinaryCodeClassifier,
-    sums: Statistics,
-    batches: list[tuple[Any, ...]],
-    names: tuple[str, ...] | None,
-) -> None:
-    """Fit the model to the sums of all rows, and refine it on the selected rows."""
-    n_rows = sum(len(batch[1]) for batch in batches)
-    classifier.fit_batches(
-        lambda start_row: iter(batches if start_row == 0 else []),
-        statistics=sums,
-        n_rows=n_rows,
-        feature_names=names,
-    )
+@sizeof.register(Collected)  # type: ignore[untyped-decorator]
+def _collected_bytes(collected: Collected) -> int:
+    """Size by which Dask decides where to merge and what fits into memory."""
+    sums = sum(getattr(value, "nbytes", 0) for value in vars(collected.sums).values())
+    return int(sums) + sum(part.nbytes for part in (*collected._waiting, *collected._sampled))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -466,6 +413,7 @@ class _Partition:
 
     name: str  # for error messages
     rows: tuple[Any, ...]  # X, y and sample_weight, delayed or None
+    first_row: int  # number of its first row
     n_rows: int | None  # None if known only to the workers
     shared: bool  # whether other partitions depend on much of the same work
 
@@ -482,24 +430,25 @@ class _Partition:
             return partial(dask.compute, *self.rows, scheduler="synchronous")
         # Futures stay arguments, so that Dask transfers them to the worker.
         return tuple(
-            part if part is None or futures_of(part) else partial(_computed, part)
+            part if part is None or futures_of(part) else partial(_value, part)
             for part in self.rows
         )
 
 
-def _computed(part: Delayed) -> Any:
+def _value(part: Delayed) -> Any:
     return dask.compute(part, scheduler="synchronous")[0]
 
 
-def _checked(rows: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+def _computed(rows: Any) -> tuple[Any, Any, Any]:
     """X, labels and sample weights of a partition, on a worker."""
-    X, *columns = (part() if callable(part) else part for part in rows)
-    X = X if hasattr(X, "columns") or scipy.sparse.issparse(X) else to_host(X)
+    X, *columns = (
+        part() if callable(part) else part for part in (rows() if callable(rows) else rows)
+    )
     if np.ndim(X) != 2:
         raise ValueError(f"X must have 2 dimensions, found shape {np.shape(X)}")
     for i, name in enumerate(("labels", "sample weights")):
         if columns[i] is not None:
-            columns[i] = np.asarray(to_host(columns[i]))
+            columns[i] = np.asarray(columns[i])
             if columns[i].shape != (X.shape[0],):
                 raise ValueError(f"has {X.shape[0]} rows and {name} of shape {columns[i].shape}")
     return X, columns[0], columns[1]
@@ -532,8 +481,12 @@ def _partitions_of(X: Any, y: Any = None, sample_weight: Any = None) -> list[_Pa
                     )
         columns.append(column)
         shared = shared or column_shared
+    n_rows = [None] * len(blocks) if lengths is None else lengths
+    first_rows = np.arange(len(blocks)) * _MAX_PARTITION_ROWS
+    if lengths is not None:
+        first_rows = np.cumsum([0, *lengths])
     return [
-        _Partition(f"partition {index}", rows, lengths[index] if lengths else None, shared)
+        _Partition(f"partition {index}", rows, int(first_rows[index]), n_rows[index], shared)
         for index, rows in enumerate(zip(*columns, strict=True))
     ]
 
@@ -575,7 +528,7 @@ def _blocks(name: str, values: Any) -> tuple[list[Delayed], bool]:
 
 def _groups(
     client: Client, partitions: Sequence[_Partition], workers: list[str]
-) -> list[list[int]]:
+) -> list[list[_Partition]]:
     """One group of partitions per worker: those in its memory, or a run of consecutive ones."""
     persisted = [futures_of(partition.rows[0]) for partition in partitions]
     # A future that several partitions depend on does not tell where they are.
@@ -594,7 +547,7 @@ def _groups(
             elsewhere.append(index)
     for worker, run in zip(workers, np.array_split(elsewhere, len(workers)), strict=True):
         groups[worker].extend(int(index) for index in run)
-    return [sorted(group) for group in groups.values() if group]
+    return [[partitions[i] for i in sorted(group)] for group in groups.values() if group]
 
 
 # -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from clusters import (
-    HINGE,
+    PARAMETERS,
     PATIENCE,
     QUIET,
     acting,
@@ -40,11 +40,11 @@ def test_concurrent_fits_and_other_work_on_the_cluster(client):
     X, y = problem()
     others = client.map(lambda number: time.sleep(0.01) or number, range(200), pure=False)
     mine = client.persist(da.ones((1000, 10), chunks=(100, 10)))
-    models = [HINGE, HINGE | {"n_bits": 32}]
+    models = [PARAMETERS, PARAMETERS | {"n_bits": 32}]
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda parameters: fitted(parameters, *lazy(X, y, 200)), models))
     for one, parameters in zip(found, models, strict=True):
-        assert_same_model(one, on_one_machine(parameters, X, y, 200))
+        assert_same_model(one, on_one_machine(parameters, X, y))
     assert client.gather(others) == list(range(200))
     wait(mine)
     assert mine.sum().compute() == 10_000
@@ -57,8 +57,8 @@ def test_workers_may_be_threads():
         Client(local) as client,
         client.as_current(),
     ):
-        found = fitted(HINGE, *lazy(X, y, 200))
-    assert_same_model(found, on_one_machine(HINGE, X, y, 200))
+        found = fitted(PARAMETERS, *lazy(X, y, 200))
+    assert_same_model(found, on_one_machine(PARAMETERS, X, y))
 
 
 def test_a_client_that_is_closed_meanwhile_is_one_error(tmp_path):
@@ -70,7 +70,7 @@ def test_a_client_that_is_closed_meanwhile_is_one_error(tmp_path):
         acting(log, IN_PASS["summing"], client.close),
         pytest.raises(ClusterError, match="connection to the Dask scheduler was lost"),
     ):
-        fitted(HINGE, *slow_rows(*problem(), 100, log=log))
+        fitted(PARAMETERS, *slow_rows(*problem(), 100, log=log))
 
 
 @pytest.mark.faults
@@ -98,9 +98,9 @@ def test_workers_that_are_killed_or_retired_change_nothing(phase, action, tmp_pa
         client.as_current(),
         acting(log, IN_PASS[phase], lambda: action(client)) as done,
     ):
-        found = fitted(HINGE, *slow_rows(X, y, 100, 0.2, log))
+        found = fitted(PARAMETERS, *slow_rows(X, y, 100, 0.2, log))
     assert done
-    assert_same_model(found, on_one_machine(HINGE, X, y, 100))
+    assert_same_model(found, on_one_machine(PARAMETERS, X, y))
 
 
 @pytest.mark.faults
@@ -113,7 +113,7 @@ def test_a_cluster_that_loses_all_workers_for_good_is_one_error(monkeypatch, tmp
         acting(log, IN_PASS["summing"], lambda: client.cluster.scale(0)),
         pytest.raises(ClusterError, match="no running workers for 3 s: none are left"),
     ):
-        fitted(HINGE, *slow_rows(*problem(), 100, 0.2, log))
+        fitted(PARAMETERS, *slow_rows(*problem(), 100, 0.2, log))
 
 
 @pytest.mark.faults
@@ -137,7 +137,7 @@ def test_a_partition_too_large_for_a_worker_is_named():
         client.as_current(),
         pytest.raises(ClusterError, match=r".*partition 2.*: 2 workers died .* memory"),
     ):
-        fitted(HINGE, da.concatenate(blocks), y)
+        fitted(PARAMETERS, da.concatenate(blocks), y)
 
 
 CLIENT = """
@@ -208,7 +208,7 @@ def test_a_lost_scheduler_is_one_error(tmp_path):
                     acting(log, IN_PASS["summing"], scheduler.kill),
                     pytest.raises(ClusterError, match="connection to the Dask scheduler was lost"),
                 ):
-                    fitted(HINGE, *slow_rows(*problem(), 100, 0.2, log))
+                    fitted(PARAMETERS, *slow_rows(*problem(), 100, 0.2, log))
         finally:
             worker.kill()
             worker.wait()
