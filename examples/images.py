@@ -152,8 +152,9 @@ def main() -> None:
             draw_folder(Path(folder) / "train", TRAINING_IMAGES, seed=0), extractor
         )
         test = image_rows(draw_folder(Path(folder) / "test", TEST_IMAGES, seed=1), extractor)
-        X_train, y_train = training.sample(training.n_rows)
-        X_test, y_test = test.sample(test.n_rows)
+        train_rows, test_rows = training.load(), test.load()
+        X_train, y_train = train_rows.X, train_rows.labels
+        X_test, y_test = test_rows.X, test_rows.labels
         classifier = BinaryCodeClassifier(n_bits=128, random_state=0)
         assert y_train is not None
         predicted = classifier.fit(X_train, y_train).predict(X_test)

@@ -119,7 +119,8 @@ def _gist(options: argparse.Namespace) -> None:
     from reproduction.gist import Gist
 
     rows = image_rows(open_images(options.folder), Gist())
-    X, labels = rows.sample(rows.n_rows)
+    batch = rows.load()
+    X, labels = batch.X, batch.labels
     np.save(options.out, X)
     if labels is not None:
         np.save(options.out.with_suffix(".labels.npy"), labels)

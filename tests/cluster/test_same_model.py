@@ -12,6 +12,7 @@ from distributed import wait
 
 from bitclass import BinaryCodeClassifier
 from bitclass.distributed import DaskBinaryCodeClassifier, FeatureFiles, fitting
+from bitclass.distributed.fitting import _spread
 from bitclass.training import load_statistics, save_statistics
 
 PROJECTED = HINGE | {"initial_codes": "projection"}
@@ -200,11 +201,7 @@ def test_files_read_by_the_workers(client, tmp_path):
     files = FeatureFiles([tmp_path / "X.npy"], labels_file=tmp_path / "y.npy")
     found = fitted(HINGE, files)
     rows = io.open_rows(tmp_path / "X.npy", labels_file=tmp_path / "y.npy")
-
-    def batches(start_row):
-        return ((batch.X, batch.labels) for batch in rows.batches(start_row))
-
-    local = BinaryCodeClassifier(**HINGE).fit_batches(batches, sample=rows.sample())
+    local = BinaryCodeClassifier(**HINGE).fit_batches(lambda _: rows.pairs(), sample=_spread(rows))
     assert_same_model(found, local)
     predicted = found.predict(FeatureFiles([tmp_path / "X.npy"], labels=False))
     assert len(predicted.chunks[0]) == 8

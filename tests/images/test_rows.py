@@ -117,8 +117,6 @@ def test_the_interface_of_rows(image_set):
     assert np.concatenate([batch.X[:, 0] for batch in batches]).tolist() == kept
     found = np.concatenate([batch.labels for batch in batches])
     assert found.tolist() == labels[kept].tolist()
-    few, few_labels = rows.sample(3)
-    assert (few[:, 0].tolist(), few_labels.tolist()) == ([0, 5, 9], labels[[0, 5, 9]].tolist())
     assert next(image_rows(image_set(contents[:2]), Rows()).batches()).labels is None
 
 

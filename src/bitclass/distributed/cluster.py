@@ -366,7 +366,7 @@ def _file_batches(
         for batch in batches:
             if batch.first_row + len(batch) <= start:
                 continue
-            batch = batch.select(slice(max(0, start - batch.first_row), None))
+            batch = batch.slice(max(0, start - batch.first_row))
             n = min(batch.X.shape[0], stop - batch.first_row)
             yield batch.X[:n], None if batch.labels is None else batch.labels[:n], None
             if batch.first_row + n >= stop:

@@ -139,12 +139,27 @@ class _Sample(NamedTuple):
     labels: NDArray[Any]
 
 
+def _spread(rows: Any, n_rows: int = 8192) -> tuple[Any, Any]:
+    """Rows spread evenly over all files, which may be sorted by class."""
+    from scipy.sparse import vstack
+
+    places = np.linspace(0, rows.n_rows - 1, min(n_rows, rows.n_rows)).astype(np.intp)
+    parts, labels = [], []
+    for batch in rows.batches():
+        here = places - batch.first_row
+        here = here[(here >= 0) & (here < len(batch))]
+        parts.append(batch.X[here])
+        labels.append(batch.labels[here])
+    X = vstack(parts, format="csr") if rows.is_sparse else np.concatenate(parts)
+    return X, np.concatenate(labels)
+
+
 def _sample_files(files: FeatureFiles) -> _Sample:
     with named_errors("files"):
         rows = files.open()
         if not rows.has_labels:
             raise ValueError(f"{rows.description}: no labels found; specify them with labels")
-        return _Sample("files", rows.n_rows, rows.feature_names, *rows.sample())
+        return _Sample("files", rows.n_rows, rows.feature_names, *_spread(rows))
 
 
 def _sample_partitions(

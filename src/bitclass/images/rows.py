@@ -89,6 +89,11 @@ class ImageRows(FileRows):
             f"{extractor.name}"
         )
 
+    def sample(self) -> tuple[Any, NDArray[Any] | None]:
+        """All features and labels."""
+        batch = self.load()
+        return batch.X, batch.labels
+
 
 def image_rows(
     images: ImageSet,

@@ -289,14 +289,10 @@ def _open_labels(
     n_rows = sum(source.n_rows for source in sources)
     n_labels = sum(source.n_rows for source in label_sources)
     if n_labels != n_rows:
-        advice = ""
-        if format_of(paths[0]) == "csv":
-            advice = "; a CSV file starts with column names unless --no-header (header=False)"
-        elif format_of(paths[0]) == "lines":
-            advice = "; a .txt file has one label per line and no header"
         raise DataFileError(
             f"{paths[0]}{more(paths)}: contains {n_labels} labels, but there are {n_rows} rows in "
-            f"{sources[0].path}{more(sources)}{advice}"
+            f"{sources[0].path}{more(sources)}; CSV starts with column names unless --no-header "
+            "(header=False), and .txt files have no header"
         )
     return label_sources
 

@@ -94,28 +94,6 @@ class Rows(ABC):
         with closing(self.batches()) as batches:
             return join_batches(list(batches))
 
-    def sample(self, n_rows: int = 8192) -> tuple[Any, NDArray[Any] | None]:
-        """Sample rows evenly in one pass over all files, since these may be sorted by class.
-
-        Parameters
-        ----------
-        n_rows : int, default=8192
-            Maximum number of rows; if there are no more, all rows are returned, in order.
-
-        Returns
-        -------
-        X : ndarray or CSR array of shape (n_sampled, n_features)
-        labels : ndarray of shape (n_sampled,), or None
-        """
-        wanted = np.linspace(0, self.n_rows - 1, min(n_rows, self.n_rows)).astype(np.intp)
-        parts = []
-        with closing(self.batches()) as batches:
-            for batch in batches:
-                here = wanted - batch.first_row
-                parts.append(batch.select(here[(here >= 0) & (here < len(batch))]))
-        joined = join_batches([part for part in parts if len(part)])
-        return joined.X, joined.labels
-
 
 class FileRows(Rows):
     """Rows of one or several files; created by `open_rows`.
@@ -175,7 +153,7 @@ class FileRows(Rows):
             for piece in pieces:
                 start = 0
                 while start < len(piece):
-                    part = piece.select(slice(start, start + n_missing))
+                    part = piece.slice(start, start + n_missing)
                     parts.append(part)
                     start, n_missing = start + len(part), n_missing - len(part)
                     if n_missing == 0:
