@@ -32,7 +32,6 @@ FORMATS = {
     "lines": ("lines.LinesSource", (".txt",)),
 }
 _TEXT_FORMATS = ("csv", "jsonl", "svmlight", "lines")
-_MAX_BATCH_TEXTS = 8192
 
 
 def open_rows(
@@ -143,8 +142,6 @@ def open_rows(
         label_sources = _open_labels(_files(labels_file, None, "labels_file"), request, sources)
         label_rows = FileRows(label_sources, _label_dtype(label_sources, classes))
         found = np.concatenate([batch.labels for batch in label_rows.batches()])
-    if text is not None and rows_per_batch is None:
-        rows_per_batch = _MAX_BATCH_TEXTS
     names = list(sources[0].columns)
     return FileRows(
         sources,

@@ -20,6 +20,7 @@ __all__ = ["FileRows", "Rows", "prefetch"]
 
 _BATCH_BYTES = 64 << 20
 _MAX_BATCH_ROWS = 65_536
+_MAX_BATCH_TEXTS = 8192
 _T = TypeVar("_T")
 _END = object()
 
@@ -127,12 +128,13 @@ class FileRows(Rows):
         self._rows_per_batch = rows_per_batch or self._default_rows_per_batch()
 
     def _default_rows_per_batch(self) -> int:
-        """About 64 MB of features."""
+        """About 64 MB of features or texts."""
         row_bytes = float(self.n_features * self.dtype.itemsize)
         if self.is_sparse or not self.n_features:  # estimate from the file sizes
             n_bytes = sum(source.path.stat().st_size for source in self._sources)
             row_bytes = max(1.0, 2 * n_bytes / self.n_rows)
-        return int(min(max(_BATCH_BYTES // row_bytes, 1), _MAX_BATCH_ROWS))
+        limit = _MAX_BATCH_TEXTS if "text" in self._roles else _MAX_BATCH_ROWS
+        return int(min(max(_BATCH_BYTES // row_bytes, 1), limit))
 
     def batches(self) -> Generator[Batch, None, None]:
         """Yield all rows in order; the next batch is read while the current one is used.
