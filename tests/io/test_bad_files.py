@@ -1,5 +1,6 @@
 """Errors in a file are a single line that names it; damage never raises another error."""
 
+import gzip
 import itertools
 import os
 import sys
@@ -85,6 +86,19 @@ def test_bad_lines_of_csv(tmp_path, text, words):
     path = tmp_path / "a.csv"
     path.write_text(text, errors="surrogateescape")
     assert_refused(path, words)
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.jsonl.gz", "a.svm.gz"])
+def test_a_truncated_gzip_file_is_not_read_in_part(tmp_path, name):
+    lines = {"a.csv.gz": "a,label\n" + "1,2\n" * 9999, "a.svm.gz": "1 1:1\n" * 9999}
+    content = lines.get(name, '{"a": 1, "label": 2}\n' * 9999).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content)[:-20])
+    assert_refused(tmp_path / name, "ended before the end-of-stream marker")
+
+
+@pytest.mark.parametrize("text", ['{\n"a": 1,\n"label": 2\n}\n', '[{"a": 1, "label": 2}]', '{"a"'])
+def test_json_lines_have_one_object_per_line(tmp_path, text):
+    assert_refused(write(tmp_path / "a.jsonl", text), "JSON")
 
 
 @pytest.mark.parametrize(

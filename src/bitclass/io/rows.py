@@ -20,6 +20,7 @@ __all__ = ["FileRows", "Rows", "prefetch"]
 
 _BATCH_BYTES = 64 << 20
 _MAX_BATCH_ROWS = 65_536
+_MAX_BATCH_TEXTS = 8192
 _T = TypeVar("_T")
 _END = object()
 
@@ -94,28 +95,6 @@ class Rows(ABC):
         with closing(self.batches()) as batches:
             return join_batches(list(batches))
 
-    def sample(self, n_rows: int = 8192) -> tuple[Any, NDArray[Any] | None]:
-        """Sample rows evenly in one pass over all files, since these may be sorted by class.
-
-        Parameters
-        ----------
-        n_rows : int, default=8192
-            Maximum number of rows; if there are no more, all rows are returned, in order.
-
-        Returns
-        -------
-        X : ndarray or CSR array of shape (n_sampled, n_features)
-        labels : ndarray of shape (n_sampled,), or None
-        """
-        wanted = np.linspace(0, self.n_rows - 1, min(n_rows, self.n_rows)).astype(np.intp)
-        parts = []
-        with closing(self.batches()) as batches:
-            for batch in batches:
-                here = wanted - batch.first_row
-                parts.append(batch.select(here[(here >= 0) & (here < len(batch))]))
-        joined = join_batches([part for part in parts if len(part)])
-        return joined.X, joined.labels
-
 
 class FileRows(Rows):
     """Rows of one or several files; created by `open_rows`.
@@ -149,12 +128,13 @@ class FileRows(Rows):
         self._rows_per_batch = rows_per_batch or self._default_rows_per_batch()
 
     def _default_rows_per_batch(self) -> int:
-        """About 64 MB of features."""
+        """About 64 MB of features or texts."""
         row_bytes = float(self.n_features * self.dtype.itemsize)
         if self.is_sparse or not self.n_features:  # estimate from the file sizes
             n_bytes = sum(source.path.stat().st_size for source in self._sources)
             row_bytes = max(1.0, 2 * n_bytes / self.n_rows)
-        return int(min(max(_BATCH_BYTES // row_bytes, 1), _MAX_BATCH_ROWS))
+        limit = _MAX_BATCH_TEXTS if "text" in self._roles else _MAX_BATCH_ROWS
+        return int(min(max(_BATCH_BYTES // row_bytes, 1), limit))
 
     def batches(self) -> Generator[Batch, None, None]:
         """Yield all rows in order; the next batch is read while the current one is used.
@@ -175,7 +155,7 @@ class FileRows(Rows):
             for piece in pieces:
                 start = 0
                 while start < len(piece):
-                    part = piece.select(slice(start, start + n_missing))
+                    part = piece.slice(start, start + n_missing)
                     parts.append(part)
                     start, n_missing = start + len(part), n_missing - len(part)
                     if n_missing == 0:
