@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-NATIVE := CMakeLists.txt $(wildcard native/*.* native/simd/*)
+NATIVE := CMakeLists.txt $(wildcard native/*.* native/paper/* native/simd/*)
 
 .PHONY: help setup demo test test-faults test-images test-torch browser lint format bench accuracy reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster serving fuzz sanitize neon wheel image-root onnx-agreement clean
 .DEFAULT_GOAL := help
