@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--out", type=Path, default=Path("reproduction-results"))
     run.add_argument("--time-limit", type=_positive(float), default=600.0, help="seconds per cell")
     run.add_argument("--seeds", type=_positive(int), help="number of seeds and splits")
+    run.add_argument("--jobs", type=_positive(int), default=1, help="cells at a time, one per core")
     for option, names in (("--methods", METHODS), ("--datasets", DATASETS)):
         run.add_argument(
             option, nargs="+", choices=names, metavar="NAME", help=f"some of {', '.join(names)}"
@@ -64,10 +65,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     images.set_defaults(command=_images)
 
-    gist = commands.add_parser("gist", help="GIST features of a folder of images")
-    gist.add_argument("folder", type=Path)
-    gist.add_argument("out", type=Path, help="FILE.npy; classes are written to FILE.labels.npy")
-    gist.set_defaults(command=_gist)
+    features = commands.add_parser("features", help="features of a folder of images")
+    features.add_argument("folder", type=Path, help="folder of class folders")
+    features.add_argument("out", type=Path, help="FILE.npy; classes are written to FILE.labels.npy")
+    features.add_argument(
+        "--extractor", default="cnn", help="gist, or a network as in `bitclass fit`; default: cnn"
+    )
+    features.set_defaults(command=_features)
     return parser
 
 
@@ -99,10 +103,11 @@ def _run(options: argparse.Namespace) -> None:
         reason = f" ({outcome['reason']})" if outcome["status"] != "done" else ""
         print(f"{counts.total()}/{len(cells)} {cell}: {outcome['status']}{reason}", flush=True)
 
-    outcomes = run_cells(cells, options.data, kept, options.time_limit, report)
+    outcomes = run_cells(cells, options.data, kept, options.time_limit, report, options.jobs)
     settings = {
         "run": "quick" if options.quick else "full",
         "time limit": f"{options.time_limit:g} s per method, dataset, code length and seed",
+        "processes": f"{options.jobs} at a time, each on one thread",
         "seeds": str(plan.n_seeds),
     }
     path = save_run(outcomes, settings, options.out)
@@ -114,16 +119,13 @@ def _images(options: argparse.Namespace) -> None:
     print(f"{options.folder}: {n_train} training and {n_test} test images")
 
 
-def _gist(options: argparse.Namespace) -> None:
-    from bitclass.images import image_rows, open_images
-    from reproduction.gist import Gist
+def _features(options: argparse.Namespace) -> None:
+    from reproduction.features import extract_features
 
-    rows = image_rows(open_images(options.folder), Gist())
-    X, labels = rows.sample(rows.n_rows)
+    X, labels = extract_features(options.folder, options.extractor)
     np.save(options.out, X)
-    if labels is not None:
-        np.save(options.out.with_suffix(".labels.npy"), labels)
-    print(rows.description)
+    np.save(options.out.with_suffix(".labels.npy"), labels)
+    print(f"{options.out}: {X.shape[0]} images, {X.shape[1]} features")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class Dataset:
     load: Callable[[Path | None, int], Split]  # from a folder of feature files and a seed
     # Feature file without its extension: ``FILE.npz`` with X_train, y_train, X_test and y_test; or
     # ``FILE_train.npy``, ``FILE_train.labels.npy`` and the same for test, as written by
-    # ``bitclass features``.
+    # ``python -m reproduction features``.
     file: str | None = None
     content: str = ""  # of the file, for error messages
     optional: bool = False  # whether a full run skips it if its file is missing
@@ -176,7 +176,6 @@ _ALL = (
     _from_file("caltech101", "Caltech-101", "caltech101_cnn1280", f"{_CNN} Caltech-101"),
     _from_file("clinc150", "CLINC-150", "clinc150_minilm384", "sentence embeddings of CLINC-150"),
     _from_file("letters", "letters", "letter16", "the letter recognition dataset"),
-    _of_shape("sun42-shape", "SUN397 shape, 42 classes", 104_000, 1600, 42),
     _of_shape("sun397-shape", "SUN397 shape, 397 classes", 104_000, 1600, 397),
     _of_shape("imagenet100-shape", "ImageNet shape, 100 classes", 128_000, 4096, 100),
     _of_shape("imagenet1000-shape", "ImageNet shape, 1,000 classes", 128_000, 4096, 1000),
