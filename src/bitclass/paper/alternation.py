@@ -89,16 +89,9 @@ def alternate(
     max_rounds: int,
     print_line: Callable[[str], None],
 ) -> Learned:
-    """Minimise the objective over weights and codes alternately, starting from the given ones.
+    """Minimise (3) over weights and codes alternately, starting from the given ones.
 
-    Parameters
-    ----------
-    groups : Groups, the samples with their starting codes
-    weights : (C, r) int8 in {-1, +1}, the starting weights
-    table : LossTable
-    solver : solver of the binary quadratic program of one bit
-    max_rounds : int
-    print_line : called with a line of progress after each round
+    `print_line` is called with a line of progress after each round.
     """
     history: list[NDArray[np.void]] = []
     converged, n_rounds = False, 0
@@ -152,17 +145,8 @@ def quadratic_program(
     The paper's H is not symmetric, and its diagonal adds a constant to the program; but read
     literally, the gain (11) of a flip counts the diagonal, which is wrong.
 
-    Parameters
-    ----------
-    groups : Groups
-    weights : (C, r) int8 in {-1, +1}
-    k : int
-    tables : (2, 2r + 1), delta and beta: see `LossTable.quadratic_tables`
-
-    Returns
-    -------
-    H : (C, C), ``J + J'`` with diagonal 0
-    g : (C,)
+    Delta and beta are in `tables`: see `LossTable.quadratic_tables`. Returns H (C, C), which is
+    ``J + J'`` and has the diagonal 0, and g (C,).
     """
     n_classes = len(weights)
     # pairs[s, :, q, c]: sums of delta and beta at the margins without bit k, over the rows of class

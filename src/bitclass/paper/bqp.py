@@ -33,10 +33,6 @@ _MAX_UNITS = float(1 << 29)
 _PRECISION = 1e-15
 
 
-def _program_value(H: NDArray[np.float64], g: NDArray[np.float64], w: NDArray[np.int8]) -> float:
-    return float(w @ H @ w / 2 + g @ w)
-
-
 def _maximum_flow_residual(
     capacity: NDArray[np.float64], source: int, sink: int
 ) -> NDArray[np.float64]:
@@ -86,7 +82,8 @@ def cut_bits(
         best = np.full(n_classes + 2, -1, dtype=np.int8)
         best[reached] = 1
         best = best[:n_classes]
-    decrease = _program_value(H, g, w) - _program_value(H, g, best)
+    before, after = (float(bits @ H @ bits / 2 + g @ bits) for bits in (w, best))
+    decrease = before - after
     magnitude = np.abs(H).sum() / 2 + np.abs(g).sum()
     if decrease <= RELATIVE_TOLERANCE * magnitude:
         return w.copy(), 0.0

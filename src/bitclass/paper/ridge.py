@@ -21,7 +21,7 @@ from bitclass._native import add_gram
 from bitclass.codes import unpack
 from bitclass.hash_function import HashFunction
 
-__all__ = ["Rows", "solve_ridge", "standardise", "temperature"]
+__all__ = ["Rows", "blocks", "solve_ridge", "standardise", "temperature"]
 
 _ROWS_PER_BLOCK = 4096
 # A standard deviation below this fraction of the mean is rounding error of a constant.
@@ -46,15 +46,11 @@ class Rows:
     labels: NDArray[np.intp]
     sample_weight: NDArray[np.float64]
 
-    def blocks(self) -> Iterator[slice]:
-        """Slices of rows: sums within a block are in float32, those of blocks in float64."""
-        return _blocks(len(self.Z))
-
     def correlations(self) -> NDArray[np.float64]:
         """Correlation matrix of the features, (d, d)."""
         gram = np.zeros((self.Z.shape[1], self.Z.shape[1]))
         root = np.sqrt(self.sample_weight / self.sample_weight.sum()).astype(np.float32)[:, None]
-        add_gram((self.Z[rows] * root[rows] for rows in self.blocks()), gram)
+        add_gram((self.Z[rows] * root[rows] for rows in blocks(len(self.Z))), gram)
         return gram
 
 
@@ -70,9 +66,9 @@ def standardise(X: Any, labels: NDArray[np.intp], sample_weight: NDArray[np.floa
 
     centre, variance = np.zeros(d), np.zeros(d)
     with np.errstate(over="ignore", invalid="ignore"):
-        for rows in _blocks(n):
+        for rows in blocks(n):
             centre += share[rows] @ dense(rows)
-        for rows in _blocks(n):
+        for rows in blocks(n):
             variance += share[rows] @ (dense(rows) - centre) ** 2
     scale = np.sqrt(variance)
     if not np.isfinite(scale).all():
@@ -81,13 +77,14 @@ def standardise(X: Any, labels: NDArray[np.intp], sample_weight: NDArray[np.floa
     is_constant = scale <= np.maximum(_ROUNDING * np.abs(centre), np.finfo(np.float32).tiny)
     scale[is_constant] = 1.0
     Z = np.empty((n, d), dtype=np.float32)
-    for rows in _blocks(n):
+    for rows in blocks(n):
         Z[rows] = (dense(rows) - centre) / scale
     Z[:, is_constant] = 0.0
     return Rows(Z, centre, scale, labels, sample_weight)
 
 
-def _blocks(n: int) -> Iterator[slice]:
+def blocks(n: int) -> Iterator[slice]:
+    """Slices of n rows: sums within a block are in float32, those of blocks in float64."""
     return (slice(start, start + _ROWS_PER_BLOCK) for start in range(0, n, _ROWS_PER_BLOCK))
 
 
@@ -103,7 +100,7 @@ def solve_ridge(
     """
     share = rows.sample_weight / rows.sample_weight.sum()
     cross, mean = np.zeros((rows.Z.shape[1], n_bits)), np.zeros(n_bits)
-    for part in rows.blocks():
+    for part in blocks(len(rows.Z)):
         B = unpack(codes[part], n_bits) * share[part, None]
         cross += rows.Z[part].T @ B.astype(np.float32)
         mean += B.sum(axis=0)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bitclass._native import class_sums
 from bitclass.codes import pack, packed_width, sign
-from bitclass.paper.ridge import Rows
+from bitclass.paper.ridge import Rows, blocks
 
 __all__ = ["STARTING_CODES", "starting_codes"]
 
@@ -43,7 +43,7 @@ def starting_codes(
     if kind == "projection":
         directions = random.standard_normal((rows.Z.shape[1], n_bits)).astype(np.float32)
         codes = np.empty((len(rows.Z), packed_width(n_bits)), dtype=np.uint8)
-        for part in rows.blocks():
+        for part in blocks(len(rows.Z)):
             codes[part] = pack(sign(rows.Z[part] @ directions))
         return codes
     if kind == "random":
