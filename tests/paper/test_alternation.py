@@ -143,7 +143,7 @@ def test_closed_forms_of_the_hinge_loss_equal_brute_force(seed, n_classes, n_bit
         for w in all_signs(n_classes * n_bits)
     )
     assert objective(codes, weights, labels, "hinge") == best
-    found = solve_hinge(grouped(codes, labels), n_classes, n_bits)
+    found = solve_hinge(grouped(codes, labels), sums_of(codes, labels))
     np.testing.assert_array_equal(found.weights, weights)
     np.testing.assert_array_equal(unpack(found.groups.sample_codes(), n_bits), weights[labels])
     # The history has the objectives after both steps, relative to the lowest possible one.

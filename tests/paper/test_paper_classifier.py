@@ -259,5 +259,6 @@ def test_rows_that_cannot_be_learned_are_rejected(blobs, monkeypatch):
 
 def test_an_alternation_that_does_not_converge_warns(blobs):
     X, y = blobs
-    with pytest.warns(ConvergenceWarning, match="max_iter=1 rounds; increase max_iter"):
+    with pytest.warns(ConvergenceWarning, match="max_iter=1 rounds; increase") as caught:
         make(scale=0.05, max_iter=1).fit(X, y)
+    assert caught[0].filename == __file__  # the line of the caller

@@ -6,14 +6,16 @@ import scipy.sparse
 from sklearn.linear_model import Ridge
 
 from bitclass.codes import pack
+from bitclass.paper.alternation import Groups
 from bitclass.paper.ridge import solve_ridge, standardise, temperature
 
 
 def fitted(X, B, weights=None, alpha=0.01):
     """Hash function and explained variance; classes do not matter."""
     weights = np.ones(len(B)) if weights is None else weights
-    rows = standardise(X, np.zeros(len(B), dtype=np.intp), weights)
-    return solve_ridge(rows, pack(B), B.shape[1], alpha)
+    labels = np.zeros(len(B), dtype=np.intp)
+    rows, groups = standardise(X, labels, weights), Groups.of_samples(labels, pack(B), weights)
+    return solve_ridge(rows, groups, B.shape[1], alpha)
 
 
 def problem(seed, n, d, r=5, noise=1.0):
@@ -24,12 +26,15 @@ def problem(seed, n, d, r=5, noise=1.0):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1e-3, 1.0])
-@pytest.mark.parametrize("n", [200, 9000])  # in several blocks of rows
-def test_it_is_a_ridge_on_standardised_features(n, alpha):
-    X, B = problem(0, n, 7, r=12)
-    X = X * np.exp(np.linspace(-5, 5, 7)) + 100.0
+@pytest.mark.parametrize(("n", "r"), [(200, 12), (9000, 12), (9000, 5)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_it_is_a_ridge_on_standardised_features(n, r, dtype, alpha):
+    """In several blocks of rows, with few and with many distinct codes."""
+    X, B = problem(0, n, 7, r=r)
+    X = (X * np.exp(np.linspace(-5, 5, 7)) + 100.0).astype(dtype)
     weights = np.random.default_rng(1).integers(1, 4, n).astype(float)
     found, explained = fitted(X, B, weights, alpha)
+    X = X.astype(float)
     mean = np.average(X, axis=0, weights=weights)
     std = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weights))
     Z = (X - mean) / std

@@ -190,19 +190,19 @@ def b_step(
     return codes, log_decreases
 
 
-def solve_hinge(groups: Groups, n_classes: int, n_bits: int) -> Learned:
+def solve_hinge(groups: Groups, code_sums: NDArray[np.float64]) -> Learned:
     """Closed forms of the paper's hinge loss, which is linear: equations (19) and (20).
 
     The codes of (20) are ``b_i = w_{y_i}``. One round is all there is: with classes of equal size
     a second one changes nothing, and with others it makes the weights of small classes equal.
     """
-    sums = groups.code_sums(n_classes, n_bits)
-    weights = hinge_weights(sums)
+    n_classes, n_bits = code_sums.shape
+    weights = hinge_weights(code_sums)
     class_mass = np.bincount(groups.labels, groups.sample_weight, n_classes).astype(np.float64)
     history = np.empty(2, dtype=HISTORY_DTYPE)
     history["round"], history["step"], history["bit"] = 1, ["W", "B"], n_bits - 1
     history["log_objective"] = [
-        _log_hinge_objective(sums, weights, class_mass.sum()),
+        _log_hinge_objective(code_sums, weights, class_mass.sum()),
         _log_hinge_objective(class_mass[:, None] * weights, weights, class_mass.sum()),
     ]
     groups = groups.with_codes(pack(weights)[groups.labels])

@@ -200,15 +200,16 @@ class PaperClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         random = check_random_state(self.random_state)
         codes = starting_codes(start, rows, self.n_bits, random)
         groups = Groups.of_samples(rows.labels, codes, rows.sample_weight)
-        learned = self._learned(groups, table, len(classes))
-
         sums = groups.code_sums(len(classes), self.n_bits)
+        learned = self._learned(groups, sums, table)
+
         weights = make_distinct(learned.weights, sums, classes)
-        codes = learned.groups.sample_codes()
         # If the weights of a class had to change, they become the code of its samples.
-        moved = np.any(weights != learned.weights, axis=1)[rows.labels]
-        codes[moved] = pack(weights)[rows.labels[moved]]
-        hash_function, explained = solve_ridge(rows, codes, self.n_bits, self.alpha)
+        groups = learned.groups
+        moved = np.any(weights != learned.weights, axis=1)[groups.labels]
+        codes = np.where(moved[:, None], pack(weights)[groups.labels], groups.codes)
+        groups = groups.with_codes(codes)
+        hash_function, explained = solve_ridge(rows, groups, self.n_bits, self.alpha)
         self._print_line(f"hash function: {explained:.1%} of the codes' variance explained")
 
         self.classes_ = classes
@@ -222,17 +223,17 @@ class PaperClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             summary=self._summary(table.name, len(rows.Z)),
         )
 
-    def _learned(self, groups: Groups, table: LossTable, n_classes: int) -> Learned:
+    def _learned(self, groups: Groups, code_sums: NDArray[np.float64], table: LossTable) -> Learned:
         """Weights and codes, from samples with their starting codes."""
+        n_classes = len(code_sums)
         if self.loss == "hinge":
-            return solve_hinge(groups, n_classes, self.n_bits)
+            return solve_hinge(groups, code_sums)
         if n_classes > MAX_BQP_CLASSES:
             raise ValueError(
                 f"loss={table.name!r} compares all pairs of classes and supports at most "
                 f"{MAX_BQP_CLASSES:,} classes, found {n_classes:,}; use loss='hinge'"
             )
-        start = hinge_weights(groups.code_sums(n_classes, self.n_bits))
-        solver = SOLVERS[self.solver]
+        start, solver = hinge_weights(code_sums), SOLVERS[self.solver]
         learned = alternate(groups, start, table, solver, self.max_iter, self._print_line)
         if not learned.converged:
             warn(

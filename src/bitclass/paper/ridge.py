@@ -17,15 +17,17 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from bitclass._native import add_gram
+from bitclass._native import add_gram, class_sums
 from bitclass.codes import unpack
 from bitclass.hash_function import HashFunction
+from bitclass.paper.alternation import Groups
 
-__all__ = ["Rows", "blocks", "solve_ridge", "standardise", "temperature"]
+__all__ = ["Rows", "solve_ridge", "standardise", "temperature"]
 
 _ROWS_PER_BLOCK = 4096
-# A standard deviation below this fraction of the mean is rounding error of a constant.
-_ROUNDING = 1e-12
+_ROWS_IN_CACHE = 256
+# A variance below this fraction of the mean square is rounding error of a constant.
+_ROUNDING = 1e-14
 
 
 @dataclass(frozen=True)
@@ -57,53 +59,54 @@ class Rows:
 def standardise(X: Any, labels: NDArray[np.intp], sample_weight: NDArray[np.float64]) -> Rows:
     """Standardise rows X (n, d), dense or CSR: see `Rows`."""
     n, d = X.shape
-    share = sample_weight / sample_weight.sum()
+    exact = np.float32 if X.dtype in (np.float16, np.float32) else np.float64
+    share = (sample_weight / sample_weight.sum()).astype(exact)
 
-    def dense(rows: slice) -> NDArray[np.float64]:
+    def dense(rows: slice) -> NDArray[Any]:
         block = X[rows]
         block = block if isinstance(block, np.ndarray) else block.toarray()
-        return block.astype(np.float64)
+        return block.astype(exact, copy=False)
 
-    centre, variance = np.zeros(d), np.zeros(d)
+    # Moments about the mean of a few rows, so that features far from 0 lose no digits.
     with np.errstate(over="ignore", invalid="ignore"):
-        for rows in blocks(n):
-            centre += share[rows] @ dense(rows)
-        for rows in blocks(n):
-            variance += share[rows] @ (dense(rows) - centre) ** 2
-    scale = np.sqrt(variance)
-    if not np.isfinite(scale).all():
-        feature = int(np.argmin(np.isfinite(scale)))
+        origin = dense(slice(_ROWS_IN_CACHE)).mean(axis=0, dtype=np.float64).astype(exact)
+        mean, square = np.zeros(d), np.zeros(d)
+        for rows in blocks(n, _ROWS_IN_CACHE):
+            difference = dense(rows) - origin
+            mean += share[rows] @ difference
+            square += share[rows] @ np.square(difference, out=difference)
+        variance = square - mean**2
+    if not np.isfinite(variance).all():
+        feature = int(np.argmin(np.isfinite(variance)))
         raise ValueError(f"X: the values of feature {feature} are too large to compute a variance")
-    is_constant = scale <= np.maximum(_ROUNDING * np.abs(centre), np.finfo(np.float32).tiny)
-    scale[is_constant] = 1.0
+    is_constant = variance <= _ROUNDING * (square + np.square(origin, dtype=np.float64))
+    is_constant |= variance < np.finfo(np.float32).tiny
+    centre, scale = origin + mean, np.sqrt(np.where(is_constant, 1.0, variance))
     Z = np.empty((n, d), dtype=np.float32)
-    for rows in blocks(n):
-        Z[rows] = (dense(rows) - centre) / scale
+    for rows in blocks(n, _ROWS_IN_CACHE):
+        difference = dense(rows) - origin - mean.astype(exact)
+        np.divide(difference, scale.astype(exact), out=Z[rows], casting="same_kind")
     Z[:, is_constant] = 0.0
     return Rows(Z, centre, scale, labels, sample_weight)
 
 
-def blocks(n: int) -> Iterator[slice]:
-    """Slices of n rows: sums within a block are in float32, those of blocks in float64."""
-    return (slice(start, start + _ROWS_PER_BLOCK) for start in range(0, n, _ROWS_PER_BLOCK))
+def blocks(n: int, size: int = _ROWS_PER_BLOCK) -> Iterator[slice]:
+    """Slices of n rows: sums within a block may be in float32, those of blocks are in float64."""
+    return (slice(start, start + size) for start in range(0, n, size))
 
 
 def solve_ridge(
-    rows: Rows, codes: NDArray[np.uint8], n_bits: int, alpha: float
+    rows: Rows, groups: Groups, n_bits: int, alpha: float
 ) -> tuple[HashFunction, float]:
-    """Ridge regression of packed codes (n, bytes) on the rows.
+    """Ridge regression of the codes of the groups on the rows.
 
     Returns
     -------
     hash_function : HashFunction, whose scores are the values of the regression
     explained : float, share of the codes' variance that the regression explains, in [0, 1]
     """
-    share = rows.sample_weight / rows.sample_weight.sum()
-    cross, mean = np.zeros((rows.Z.shape[1], n_bits)), np.zeros(n_bits)
-    for part in blocks(len(rows.Z)):
-        B = unpack(codes[part], n_bits) * share[part, None]
-        cross += rows.Z[part].T @ B.astype(np.float32)
-        mean += B.sum(axis=0)
+    cross = _features_times_codes(rows, groups, n_bits)
+    mean = groups.sample_weight @ unpack(groups.codes, n_bits) / groups.sample_weight.sum()
     matrix = rows.correlations()
     matrix[np.diag_indices_from(matrix)] += alpha
     solution = _solve_positive(matrix, cross, alpha)
@@ -120,6 +123,21 @@ def solve_ridge(
     variance = float(np.sum(1.0 - mean**2))
     explained = float(np.sum(solution * cross)) / variance if variance > 0 else 0.0
     return hash_function, min(max(explained, 0.0), 1.0)
+
+
+def _features_times_codes(rows: Rows, groups: Groups, n_bits: int) -> NDArray[np.float64]:
+    """Weighted mean (d, r) of z b' over all rows: Z'B of the paper's formula."""
+    share = rows.sample_weight / rows.sample_weight.sum()
+    n_groups, (n, d) = len(groups.labels), rows.Z.shape
+    if n_groups < n // 8:  # rows with the same code are summed first
+        sums = np.zeros((n_groups, d))
+        class_sums(rows.Z, groups.inverse, share, sums)
+        return np.asarray(sums.T @ unpack(groups.codes, n_bits))
+    cross = np.zeros((d, n_bits))
+    for part in blocks(n):
+        B = unpack(groups.codes[groups.inverse[part]], n_bits) * share[part, None]
+        cross += rows.Z[part].T @ B.astype(np.float32)
+    return cross
 
 
 def _solve_positive(

@@ -14,8 +14,9 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from bitclass._native import class_sums
-from bitclass.codes import pack, packed_width, sign
-from bitclass.paper.ridge import Rows, blocks
+from bitclass.codes import pack, sign
+from bitclass.hash_function import HashFunction
+from bitclass.paper.ridge import Rows
 
 __all__ = ["STARTING_CODES", "starting_codes"]
 
@@ -41,11 +42,9 @@ def starting_codes(
     if not isinstance(kind, str):
         return pack(kind)
     if kind == "projection":
-        directions = random.standard_normal((rows.Z.shape[1], n_bits)).astype(np.float32)
-        codes = np.empty((len(rows.Z), packed_width(n_bits)), dtype=np.uint8)
-        for part in blocks(len(rows.Z)):
-            codes[part] = pack(sign(rows.Z[part] @ directions))
-        return codes
+        n_features = rows.Z.shape[1]
+        directions = random.standard_normal((n_features, n_bits)).astype(np.float32)
+        return HashFunction(directions, np.zeros(n_bits)).encode(rows.Z)
     if kind == "random":
         n_classes = int(rows.labels.max()) + 1
         class_codes = sign(random.standard_normal((n_classes, n_bits)))
