@@ -210,7 +210,7 @@ def test_saved_and_pickled_models_predict_the_same(blobs, tmp_path):
     model.save(tmp_path / "model.safetensors")
     loaded = bitclass.load(tmp_path / "model.safetensors")
     assert loaded.summary["parameters"]["estimator"] == "PaperClassifier"
-    assert loaded.summary["report"]["n_rows"] == 400
+    assert loaded.summary["paper"]["n_rows"] == 400
     for other in (loaded, pickle.loads(pickle.dumps(model)), model.packed()):
         np.testing.assert_array_equal(other.predict(X), model.predict(X))
 

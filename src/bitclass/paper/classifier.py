@@ -311,7 +311,7 @@ class PaperClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "alpha": float(self.alpha),
                 "initial_codes": codes if isinstance(codes, str) else "array",
             },
-            "report": {
+            "paper": {
                 "n_rows": n_rows,
                 "n_iter": int(self.n_iter_),
                 "log_objective": last if np.isfinite(last) else None,
