@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -68,9 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     features = commands.add_parser("features", help="features of a folder of images")
     features.add_argument("folder", type=Path, help="folder of class folders")
     features.add_argument("out", type=Path, help="FILE.npy; classes are written to FILE.labels.npy")
-    features.add_argument(
-        "--extractor", default="cnn", help="gist, or a network as in `bitclass fit`; default: cnn"
-    )
+    features.add_argument("--extractor", default="cnn", help="cnn, onnx:FILE or gist")
     features.set_defaults(command=_features)
     return parser
 
@@ -120,12 +119,16 @@ def _images(options: argparse.Namespace) -> None:
 
 
 def _features(options: argparse.Namespace) -> None:
-    from reproduction.features import extract_features
+    from bitclass.images import extractor_named, image_rows, open_images
+    from reproduction.gist import Gist
 
-    X, labels = extract_features(options.folder, options.extractor)
-    np.save(options.out, X)
-    np.save(options.out.with_suffix(".labels.npy"), labels)
-    print(f"{options.out}: {X.shape[0]} images, {X.shape[1]} features")
+    is_gist = options.extractor == "gist"
+    extractor: Any = Gist() if is_gist else extractor_named(options.extractor)
+    rows = image_rows(open_images(options.folder), extractor)
+    np.save(options.out, rows.X)
+    if rows.labels is not None:
+        np.save(options.out.with_suffix(".labels.npy"), rows.labels)
+    print(rows.description)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,10 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL.Image import Image, Resampling
+from PIL.Image import Image, Resampling, fromarray
 from scipy import fft
+
+from bitclass._native import effective_threads
 
 __all__ = ["Gist"]
 
@@ -43,20 +45,22 @@ class Gist:
 
     size: int = 128
 
+    name = "gist"
     n_features = N_SCALES * N_ORIENTATIONS * N_BLOCKS**2
 
-    def prepare(self, image: Image) -> NDArray[np.uint8]:
-        """The centre square of an RGB image, in 16 to `size` pixels."""
-        old = min(image.size)
+    def prepare(self, image: Image | NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """The centre square, in 16 to `size` pixels."""
+        whole = fromarray(image) if isinstance(image, np.ndarray) else image
+        old = min(whole.size)
         side = min(max(old, 16), self.size)
-        left, top = (image.width - old) / 2, (image.height - old) / 2
+        left, top = (whole.width - old) / 2, (whole.height - old) / 2
         box = (left, top, left + old, top + old)
-        return np.asarray(image.resize((side, side), Resampling.BILINEAR, box=box))
+        return np.asarray(whole.resize((side, side), Resampling.BILINEAR, box=box))
 
     def extract(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         """Features of prepared images."""
         features = np.empty((len(images), self.n_features), dtype=np.float32)
-        with ThreadPoolExecutor() as pool:
+        with ThreadPoolExecutor(effective_threads()) as pool:
             for row, found in enumerate(pool.map(_descriptor, images)):
                 features[row] = found
         return features

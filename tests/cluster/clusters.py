@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from contextlib import contextmanager
 
@@ -11,7 +12,7 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 from bitclass import BinaryCodeClassifier
-from bitclass.distributed import DaskBinaryCodeClassifier
+from bitclass.dask import DaskBinaryCodeClassifier
 
 #: Learned from sums alone: the model is that of `fit_batches`.
 HINGE = {"n_bits": 64, "refine": False, "random_state": 3}
@@ -45,15 +46,43 @@ def lazy(X, y, rows):
     return da.from_array(X, chunks=(rows, X.shape[1])), da.from_array(y, chunks=rows)
 
 
-def slow_rows(X, y, rows, seconds=0.05):
-    """Partitions that are slow to load, so that faults can happen in between."""
+def slow_rows(X, y, rows, seconds=0.05, log=None):
+    """Partitions that are slow to load, so that faults can happen in between.
+
+    The file `log` gets one byte whenever a partition is loaded.
+    """
 
     def slowly(block):
+        if log is not None and len(block):
+            with open(log, "ab") as file:
+                file.write(b"*")
         time.sleep(seconds)
         return block
 
     X, y = lazy(X, y, rows)
     return X.map_blocks(slowly, dtype=X.dtype, meta=np.empty((0, 0), X.dtype)), y
+
+
+@contextmanager
+def acting(log, n_loaded, action):
+    """Act once in a thread, as soon as this many partitions have been loaded."""
+    done, stop = [], threading.Event()
+
+    def watch():
+        while not stop.is_set():
+            if log.exists() and log.stat().st_size >= n_loaded:
+                done.append(n_loaded)
+                action()
+                return
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield done
+    finally:
+        stop.set()
+        thread.join()
 
 
 def blocks(parts, *shape):
@@ -84,8 +113,8 @@ def assert_same_model(found, expected):
     np.testing.assert_allclose(found.intercept_, expected.intercept_, rtol=0, atol=1e-5)
 
 
-def fitted(parameters, *rows, **options):
-    return DaskBinaryCodeClassifier(**parameters).fit(*rows, **options)
+def fitted(parameters, *rows):
+    return DaskBinaryCodeClassifier(**parameters).fit(*rows)
 
 
 def kill_workers(client, n_workers=1):

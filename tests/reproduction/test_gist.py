@@ -37,7 +37,7 @@ def test_the_stored_features_of_a_small_set():
 @pytest.mark.parametrize("shape", [(1, 1), (1, 500), (3, 2), (33, 47), (300, 7)])
 def test_images_of_any_size(shape):
     image = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
-    assert np.isfinite(Gist().extract([Gist().prepare(Image.fromarray(image))])).all()
+    assert np.isfinite(Gist().extract([Gist().prepare(image)])).all()
 
 
 def test_an_image_of_one_colour_has_no_energy():
@@ -58,9 +58,8 @@ def test_gratings_find_their_scale(scale):
 
 def test_larger_images_are_shrunk_and_smaller_ones_kept():
     twice = np.kron(scene(128, 4), np.ones((2, 2, 1), dtype=np.uint8))
-    assert Gist().prepare(Image.fromarray(twice)).shape == (128, 128, 3)
-    small = scene(64, 4)
-    np.testing.assert_array_equal(Gist().prepare(Image.fromarray(small)), small)
+    assert Gist().prepare(twice).shape == (128, 128, 3)
+    np.testing.assert_array_equal(Gist().prepare(scene(64, 4)), scene(64, 4))
 
 
 def test_the_command_writes_features_and_labels(tmp_path):
@@ -71,6 +70,3 @@ def test_the_command_writes_features_and_labels(tmp_path):
     expected = Gist().extract([scene(32, 0), scene(32, 1)])
     np.testing.assert_array_equal(np.load(tmp_path / "train.npy"), expected)
     assert np.load(tmp_path / "train.labels.npy").tolist() == ["cat", "dog"]
-    (tmp_path / "set" / "dog" / "b.png").write_text("no image")
-    with pytest.raises(SystemExit, match=r"b\.png: is not an image"):
-        main(["features", str(tmp_path / "set"), str(tmp_path / "x.npy"), "--extractor", "gist"])

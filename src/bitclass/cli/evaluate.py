@@ -55,7 +55,7 @@ def command(
     all labels are unknown.
     """
     packed = load_model(model)
-    opened = open_rows_of(data, rows, packed, part="test")
+    opened = open_rows_of(data, rows, packed)
     if calibration is None:
         calibration = len(packed.classes) <= _MAX_CALIBRATED_CLASSES
     evaluation = Evaluation(packed, calibration)
