@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "summary": LEARNING | {""},
     "validation": LEARNING,
     "notebook_bar": {"training"},
+    "paper": MODEL | {"_warn"},
     "classifier": ESTIMATOR | {"notebook_bar"},
     "io": FILES,
     "images": FILES,

@@ -4,9 +4,10 @@
 #include <cstring>
 #include <vector>
 
+#include "../pool.hpp"
+#include "../training.hpp"
 #include "class_runs.hpp"
-#include "pool.hpp"
-#include "training.hpp"
+#include "paper.hpp"
 
 namespace bitclass {
 namespace {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "../dispatch.hpp"
+#include "../pool.hpp"
 #include "class_runs.hpp"
-#include "dispatch.hpp"
-#include "pool.hpp"
-#include "training.hpp"
+#include "paper.hpp"
 
 namespace bitclass {
 namespace {
@@ -53,7 +53,7 @@ void require_zero_diagonal(const double* H, std::size_t n_classes) {
 double flip_bits(const double* H, const double* g, std::int8_t* w, std::size_t n_classes, int n_threads) {
     require_signs(w, n_classes, "w");
     require_zero_diagonal(H, n_classes);
-    const TrainingKernels& loops = kernels().training;
+    const PaperKernels& loops = kernels().paper;
     std::vector<double> signs(w, w + n_classes);
     std::vector<double> slope(n_classes);
     std::vector<double> tolerance(n_classes);

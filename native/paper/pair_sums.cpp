@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <vector>
 
-#include "aligned.hpp"
+#include "../aligned.hpp"
+#include "../dispatch.hpp"
+#include "../pool.hpp"
 #include "class_runs.hpp"
-#include "dispatch.hpp"
-#include "pool.hpp"
-#include "training.hpp"
+#include "paper.hpp"
 
 namespace bitclass {
 namespace {
@@ -81,7 +81,7 @@ public:
                   TrainingRows rows, PairTables tables, double* sums)
         : codes_(codes), weights_(weights), n_pieces_(pieces_of(codes.n_bytes)), pieces_(grouped_pieces(weights)),
           bits_(bits), weight_bits_(weight_bits), rows_(rows), tables_(tables), sums_(sums),
-          bases_(weight_bits, rows.n_classes, tables.n_bits), loops_(kernels().training) {
+          bases_(weight_bits, rows.n_classes, tables.n_bits), loops_(kernels().paper) {
         // Tables are interleaved in pairs; the last of an odd number is paired with zeros.
         const std::size_t length = 2 * tables.n_bits + 1;
         pairs_ = AlignedArray<double>((tables.n_tables + 1) / 2 * 2 * length);
@@ -171,7 +171,7 @@ private:
     double* sums_;
     ColumnBases bases_;
     AlignedArray<double> pairs_;
-    const TrainingKernels& loops_;
+    const PaperKernels& loops_;
 };
 
 std::vector<std::int8_t> column_of(PackedRows codes, std::size_t bit) {

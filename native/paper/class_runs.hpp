@@ -1,4 +1,4 @@
-// Shared by the training kernels: checks of contents, runs of rows of one class, and the innermost loop of
+// Shared by the paper's kernels: checks of contents, runs of rows of one class, and the innermost loop of
 // both steps, sums of table values at a tile of indices (lookup_sums.cpp).
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "training.hpp"
+#include "paper.hpp"
 
 namespace bitclass {
 
@@ -17,14 +17,8 @@ struct ClassRun {
     std::size_t end;
 };
 
-// Throws unless each label is in [0, n_classes).
-void require_classes(const std::intptr_t* labels, std::size_t n, std::size_t n_classes, const char* name);
-
 // Runs of consecutive rows of one class, in row order; y is checked.
 std::vector<ClassRun> class_runs(const std::intptr_t* y, std::size_t n, std::size_t n_classes);
-
-// Row numbers in a stable order by label; empty if the rows are already ordered.
-std::vector<std::size_t> order_by_label(const std::intptr_t* labels, std::size_t n);
 
 // Throws unless the classes of the runs are ascending.
 void require_ascending(const std::vector<ClassRun>& runs);

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <vector>
 
+#include "../dispatch.hpp"
+#include "../pool.hpp"
 #include "class_runs.hpp"
-#include "dispatch.hpp"
-#include "pool.hpp"
-#include "training.hpp"
+#include "paper.hpp"
 
 namespace bitclass {
 namespace {
@@ -18,7 +18,7 @@ constexpr std::size_t kMinEntriesForThreads = 1 << 16;
 
 void half_margins(PackedRows codes, PackedRows weights, const std::intptr_t* y, std::int16_t* half, int n_threads) {
     require_classes(y, codes.n, weights.n, "y");
-    const TrainingKernels& loops = kernels().training;
+    const PaperKernels& loops = kernels().paper;
     const std::size_t n_classes = weights.n;
     const std::size_t n_pieces = pieces_of(codes.n_bytes);
     const std::vector<std::uint16_t> pieces = grouped_pieces(weights);

@@ -6,15 +6,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bitclass.codes import pack, unpack
-from bitclass.losses import tabulate
-from bitclass.training.alternation import (
+from bitclass.paper.alternation import (
     Groups,
     alternate,
     b_step,
     hinge_weights,
     quadratic_program,
+    solve_hinge,
 )
-from bitclass.training.bqp import SOLVERS
+from bitclass.paper.bqp import SOLVERS
+from bitclass.paper.losses import tabulate
 from brute_force import (
     EVERY_LOSS,
     all_signs,
@@ -49,7 +50,7 @@ def sums_of(codes, labels):
 def program(codes, weights, labels, name, scale, k, row_weights=None):
     table = tabulate(name, codes.shape[1], scale)
     rows = grouped(codes, labels, row_weights)
-    return quadratic_program(rows, weights, k, *table.quadratic_tables(0))
+    return quadratic_program(rows, weights, k, table.quadratic_tables(0))
 
 
 @given(problems, st.sampled_from([1.0, 0.3]))
@@ -142,6 +143,14 @@ def test_closed_forms_of_the_hinge_loss_equal_brute_force(seed, n_classes, n_bit
         for w in all_signs(n_classes * n_bits)
     )
     assert objective(codes, weights, labels, "hinge") == best
+    found = solve_hinge(grouped(codes, labels), sums_of(codes, labels))
+    np.testing.assert_array_equal(found.weights, weights)
+    np.testing.assert_array_equal(unpack(found.groups.sample_codes(), n_bits), weights[labels])
+    # The history has the objectives after both steps, relative to the lowest possible one.
+    lowest = -2 * n_bits * (n_classes - 1) * len(labels)
+    after_b = objective(weights[labels], weights, labels, "hinge")
+    expected = np.array([best, after_b]) - lowest
+    np.testing.assert_allclose(np.exp(found.history["log_objective"]), expected, atol=1e-6)
     for c in range(n_classes):  # the code of a row is the weights of its class
         of_codes = [objective(b[None], weights, np.array([c]), "hinge") for b in all_signs(n_bits)]
         assert objective(weights[c : c + 1], weights, np.array([c]), "hinge") == min(of_codes)
@@ -215,7 +224,7 @@ def test_the_objective_decreases_at_every_bit_update_and_the_history_is_correct(
     # Every entry of the first round, against the objective recomputed after each update.
     lowest = 2 * 24 * 0.02 * 80 * 5 if name == "hinge" else 0.0
     first = run(rows, weights, name, scale=0.02, solver=solver, max_rounds=1)
-    after = unpack(first.groups.codes[first.groups.inverse], 24)
+    after = unpack(first.groups.sample_codes(), 24)
     truth = []
     mixed_weights, mixed_codes = weights.copy(), codes.copy()
     for k in range(24):
@@ -234,7 +243,7 @@ def test_the_history_is_precise_when_the_objective_falls_by_hundreds_of_orders_o
     logs = found.history["log_objective"]
     assert np.all(np.diff(logs) <= 1e-9)
     assert logs[0] - logs[-1] > 500
-    final = unpack(found.groups.codes[found.groups.inverse], 1000)
+    final = unpack(found.groups.sample_codes(), 1000)
     assert logs[-1] == pytest.approx(
         log_exponential_objective(final, found.weights, labels), rel=1e-12
     )
@@ -255,9 +264,7 @@ def test_grouping_equal_codes_does_not_change_results(seed, name, solver):
     apart = Groups(labels, packed, np.ones(len(labels)), np.arange(len(labels)))
     one, other = (run(g, weights, name, 0.3, solver) for g in (grouped, apart))
     np.testing.assert_array_equal(one.weights, other.weights)
-    np.testing.assert_array_equal(
-        one.groups.codes[one.groups.inverse], other.groups.codes[other.groups.inverse]
-    )
+    np.testing.assert_array_equal(one.groups.sample_codes(), other.groups.sample_codes())
     assert one.n_rounds == other.n_rounds
     if one.converged:  # another round changes nothing
         again = run(one.groups, one.weights, name, 0.3, solver, max_rounds=1)

@@ -1,6 +1,6 @@
-// The vectorised inner loops of training, one table of functions per instruction set.
+// The vectorised inner loops of the paper's kernels, one table of functions per instruction set.
 //
-// Training works in small tiles that stay in the L1 cache: one of these functions writes a tile of table
+// They work in small tiles that stay in the L1 cache: one of these functions writes a tile of table
 // indices, which the scalar lookups of lookup_sums.cpp then read.
 #pragma once
 
@@ -15,8 +15,6 @@ constexpr std::size_t kPieceColumns = 32;
 // Columns and rows of a tile of indices (8 KB).
 constexpr std::size_t kTileColumns = 64;
 constexpr std::size_t kTileRows = 64;
-// Maximum number of rows added to a sum at once.
-constexpr std::size_t kRowsAtOnce = 8;
 // Rows per block of the B-step, interleaved.
 constexpr std::size_t kLanes = 32;
 
@@ -35,13 +33,7 @@ struct CodeTile {
     std::size_t out_stride;
 };
 
-template <class Float>
-struct RowKernels {
-    // sums[j] += weights[i] * rows[i][j], in row order, for at most kRowsAtOnce rows.
-    void (*add_rows)(double* sums, const Float* const* rows, const double* weights, std::size_t n_rows, std::size_t n);
-};
-
-struct TrainingKernels : RowKernels<float>, RowKernels<double> {
+struct PaperKernels {
     void (*indices_from_codes)(const CodeTile& tile);
 
     // Repeated pieces of the listed rows of codes (n, n_bytes), and their Hamming distances to the weights

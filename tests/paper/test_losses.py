@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bitclass.losses import tabulate
+from bitclass.paper.losses import tabulate
 from brute_force import EVERY_LOSS, true_loss
 
 
@@ -14,7 +14,7 @@ def sigmoid(margins):
 def test_the_quadratic_form_equals_the_loss_in_one_bit(loss, scale):
     """alpha + beta b (p - q) + delta p q = loss(m + (p - q) b) for all eight (p, q, b)."""
     n_bits = 9
-    delta, beta = np.matmul(*tabulate(loss, n_bits, scale).quadratic_tables(top=0)[::-1])
+    delta, beta = tabulate(loss, n_bits, scale).quadratic_tables(top=0)
 
     def value(margin):
         return sigmoid(scale * margin) if loss is sigmoid else true_loss(loss, scale * margin)
@@ -31,10 +31,11 @@ def test_the_quadratic_form_equals_the_loss_in_one_bit(loss, scale):
 @pytest.mark.parametrize("top", [-40, 0, 33])
 def test_the_unit_of_the_exponential_loss_does_not_matter(top):
     table = tabulate("exponential", 50, 1.0)
-    tables, mixing = table.quadratic_tables(top)
-    absolute, _ = table.quadratic_tables(0)
-    np.testing.assert_allclose(tables * np.exp(2.0 * top), absolute, rtol=1e-9)
-    assert mixing.shape == (2, 1)
+    relative, absolute = table.quadratic_tables(top), table.quadratic_tables(0)
+    np.testing.assert_allclose(relative * np.exp(2.0 * top), absolute, rtol=1e-9)
+    # The paper's u and v, at margin 0.
+    u, v = np.cosh(1.0), -np.sinh(1.0)
+    np.testing.assert_allclose(absolute[:, 50], [-(v**2), -u * v])
 
 
 @pytest.mark.parametrize("name", EVERY_LOSS)
@@ -42,7 +43,7 @@ def test_the_unit_of_the_exponential_loss_does_not_matter(top):
 def test_tables_are_finite_at_any_length(name, n_bits):
     table = tabulate(name, n_bits, 1.0)
     for top in (-n_bits, 0, n_bits):
-        assert all(np.isfinite(values).all() for values in table.quadratic_tables(top))
+        assert np.isfinite(table.quadratic_tables(top)).all()
     assert np.isfinite(table.values).all()
 
 
@@ -58,7 +59,7 @@ def test_non_convexity_is_detected_next_to_much_larger_values(bump):
     assert all(tabulate(name, 32, 0.3).convex for name in EVERY_LOSS)
     table = tabulate(bump, 128, 1.0)
     assert not table.convex
-    delta, _ = table.quadratic_tables(0)[0]
+    delta, _ = table.quadratic_tables(0)
     assert delta.max() > 0
 
 

@@ -6,11 +6,11 @@
 #include <cstring>
 #include <vector>
 
-#include "aligned.hpp"
+#include "../aligned.hpp"
+#include "../dispatch.hpp"
+#include "../pool.hpp"
 #include "class_runs.hpp"
-#include "dispatch.hpp"
-#include "pool.hpp"
-#include "training.hpp"
+#include "paper.hpp"
 
 namespace bitclass {
 namespace {
@@ -104,7 +104,7 @@ struct SharedTables {
     explicit SharedTables(const CodeUpdate& update)
         : classes(update.weights, update.n_bits), weight_pieces(doubled_pieces(update.weights)),
           no_row_base(std::max<std::size_t>(update.weights.n, 1)), pairs(2 * (4 * update.n_bits - 1)),
-          loops(kernels().training) {
+          loops(kernels().paper) {
         for (std::size_t j = 0; j < pairs.size() / 2; ++j) {
             pairs[2 * j] = update.values[j];
             pairs[2 * j + 1] = update.values[j + 2];
@@ -120,7 +120,7 @@ struct SharedTables {
     std::vector<std::uint16_t> no_row_base;
     AlignedArray<double> pairs;      // entry j: the values at j and j + 2, as flipping a bit moves a half margin by 2
     std::vector<WideFactor> growth;  // exp(log_step * top), top from -r to r
-    const TrainingKernels& loops;
+    const PaperKernels& loops;
 };
 
 class BlockUpdate {

@@ -1,4 +1,4 @@
-// The training kernels against plain loops that add in the same order, on arrays of the exact size.
+// The paper's kernels against plain loops that add in the same order, on arrays of the exact size.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "../training.hpp"
+#include "../paper/paper.hpp"
 #include "check.hpp"
 
 namespace bitclass::tests {
@@ -165,22 +165,6 @@ void check_groups(const Problem& p, int n_threads) {
     }
 }
 
-void check_class_sums(const Problem& p, std::size_t n_features, int n_threads) {
-    Random random(static_cast<unsigned>(n_features));
-    std::vector<float> x(p.n * n_features);
-    for (float& value : x) value = random.real();
-    std::vector<double> expected(p.n_classes * n_features, 0.25);
-    auto found = expected;
-    for (std::size_t i = 0; i < p.n; ++i) {
-        for (std::size_t j = 0; j < n_features; ++j) {
-            expected[static_cast<std::size_t>(p.y[i]) * n_features + j] +=
-                p.row_weights[i] * static_cast<double>(x[i * n_features + j]);
-        }
-    }
-    class_sums(x.data(), p.n, n_features, p.y.data(), p.row_weights.data(), found.data(), p.n_classes, n_threads);
-    CHECK(found == expected);
-}
-
 void check_all(std::size_t n, std::size_t n_classes, std::size_t n_bits, int n_threads) {
     Problem p(n, n_classes, n_bits);
     std::vector<std::int16_t> half(n * n_classes);
@@ -194,7 +178,6 @@ void check_all(std::size_t n, std::size_t n_classes, std::size_t n_bits, int n_t
         check_update_codes(p, 0.2, n_threads);
     }
     check_groups(p, n_threads);
-    check_class_sums(p, 37, n_threads);
 }
 
 void check_refusals() {
@@ -221,7 +204,7 @@ void check_refusals() {
 
 }  // namespace
 
-void test_training() {
+void test_paper() {
     for (const std::size_t n_bits : {1, 7, 16, 65, 130}) {
         for (const std::size_t n_classes : {1, 2, 9, 33, 70}) {
             for (const std::size_t n : {0, 1, 40}) check_all(n, n_classes, n_bits, 1);
