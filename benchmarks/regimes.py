@@ -15,7 +15,7 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -32,10 +32,11 @@ from linear_models import EVEN, PLAIN, Problem, measure, metrics
 CACHE = BUILD / "regimes"
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "regimes.svg"
 NOTE = (
-    "Accuracy on test rows in % (mean recall where marked), the best linear model (its settings "
-    "chosen on the test rows), the log loss of both (of logistic regression for the peers), "
-    "expected calibration error, and CPU seconds of training and prediction. Means over seeds; "
-    "one thread. Measured by `make regimes`."
+    "Where bitclass is good, and where to use something else: accuracy on test rows in % (mean "
+    "recall where marked), the best linear model (of logistic regression, LinearSVC, LDA, ridge "
+    "regression and the cosine to the class mean, their settings chosen on the test rows), log "
+    "loss, expected calibration error, and CPU seconds of training and prediction on one thread. "
+    "Means over seeds. Measured by `make regimes`."
 )
 Result = dict[str, Any]
 Fit = Callable[[Any, Problem], None]
@@ -51,33 +52,34 @@ class Regime:
 
     Attributes
     ----------
-    name : str
-    data : str
-        The regimes with the same `data` have the same rows, and share the results of the peers.
+    name, title : str
     make : callable, rows for a seed
     settings : parameters of the estimator
     measure : "accuracy" or "recall", what methods are compared by
     even : bool, whether peers get balanced weights or uniform priors
     in_units : bool, whether features keep their own units in the peers
-    with_peers : bool
+    compared : bool, whether peers are run; those that get weights have none
     fit : callable, fits an estimator to the rows
     n_seeds : int
-    quick : bool, whether `--quick` includes it
-    group : str, heading of its table
+    data : str
+        The regimes with the same `data` have the same rows, and share the results of the peers.
     """
 
     name: str
-    data: str
+    title: str
     make: Callable[[int], Problem]
     settings: Mapping[str, Any] = field(default_factory=dict)
     measure: str = "accuracy"
     even: bool = False
     in_units: bool = True
-    with_peers: bool = True
+    compared: bool = True
     fit: Fit = fit_all
     n_seeds: int = 1
-    quick: bool = False
-    group: str = ""
+    data: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.data:  # a copy with another name keeps it
+            object.__setattr__(self, "data", self.name)
 
     def rows(self, seed: int) -> Problem:
         """Rows for a seed, the last ones kept in memory."""
@@ -134,13 +136,20 @@ def few(name: str, per_class: int, seed: int, n_classes: int | None = None) -> P
 
 
 def long_tail(name: str, seed: int) -> Problem:
-    """The class of rank k has 1/k of the rows of the largest; ranks by size, ties at random."""
+    """The class of rank k has 1/k of the rows of the largest, and at least 2; even test rows.
+
+    Classes are ranked by their size, those of equal size at random.
+    """
     rng = np.random.default_rng(seed)
     rows = _real(name)
     sizes = np.bincount(rows.y)
     rank = np.empty(len(sizes))
     rank[np.lexsort((rng.random(len(sizes)), -sizes))] = np.arange(1, len(sizes) + 1)
-    return _chosen(rows, np.maximum(1, np.round(sizes.max() / rank)), rng)
+    train = _chosen(rows, np.maximum(2, np.round(sizes.max() / rank)), rng)
+    tested = np.bincount(rows.y_test)
+    swapped = Problem(rows.X_test, rows.y_test, rows.X, rows.y)
+    test = _chosen(swapped, np.full(len(sizes), 2 * tested.min()), rng)
+    return train._replace(X_test=test.X, y_test=test.y)
 
 
 def imbalanced(name: str, ratio: float, seed: int) -> Problem:
@@ -296,7 +305,7 @@ def gaussian(
     return Problem(X.astype(np.float32), y, X_test.astype(np.float32), y_test)
 
 
-def lattice(side: int, axes: int, d: int, n: int, distance: float, seed: int) -> Problem:
+def lattice(side: int, axes: int, d: int, seed: int, *, n: int, distance: float) -> Problem:
     """Classes on a line or a grid in the first features, the others noise."""
     rng = np.random.default_rng(seed)
     places = np.stack(np.meshgrid(*[np.arange(side)] * axes, indexing="ij"), -1).reshape(-1, axes)
@@ -350,203 +359,248 @@ def fit_and_add(estimator: Any, problem: Problem) -> None:
 # The list
 
 
-def _regimes() -> list[Regime]:
-    found: list[Regime] = []
+CLINC, CALTECH, TINY, OMNIGLOT = (
+    "clinc150_minilm384",
+    "caltech101_cnn1280",
+    "tinyimagenet100_cnn1280",
+    "omniglot1623_cnn1280",
+)
+#: Those regimes that `--quick` runs: some of each kind.
+QUICK = frozenset(
+    {
+        "clinc-1",
+        "clinc-2",
+        "clinc-5",
+        "clinc-10",
+        "caltech-2",
+        "caltech-10",
+        "tiny-5",
+        "omniglot450-2",
+        "clinc-3-closed",
+        "clinc-tail",
+        "clinc-tail-balanced",
+        "clinc-tail-uniform",
+        "caltech-tail",
+        "caltech-tail-balanced",
+        "caltech-tail-uniform",
+        "clinc-imbalance-100-uniform",
+        "two-large-twenty-small",
+        "uneven-five",
+        "uneven-five-recall",
+        "line-10",
+        "line-10-closed",
+        "grid-100",
+        "grid-100-closed",
+        "deciles",
+        "deciles-closed",
+        "letters-closed",
+        "letters-hint",
+        "letters-hint-closed",
+        "all-weights-1",
+        "all-weights-100",
+        "line-20",
+        "line-20-weight-1",
+        "weights-by-class",
+        "weights-by-row",
+        "overlapping-60",
+        "overlapping-60-closed",
+        "clinc-added",
+        "text-3",
+        "text-10",
+        "text-10-closed",
+        "long-text-20",
+        "long-text-20-closed",
+        "one-hot",
+        "one-hot-closed",
+        "tfidf-20",
+    }
+)
 
-    def add(group: str, regime: Regime, *variants: Regime) -> None:
-        found.extend(replace(one, group=group) for one in (regime, *variants))
 
-    clinc, caltech, tiny, omniglot = (
-        "clinc150_minilm384",
-        "caltech101_cnn1280",
-        "tinyimagenet100_cnn1280",
-        "omniglot1623_cnn1280",
-    )
-    for short, name, counts in (
-        ("clinc", clinc, (1, 2, 3, 5, 10, 20)),
-        ("caltech", caltech, (1, 2, 3, 5, 10, 20)),
-        ("tiny", tiny, (2, 5, 10)),
+def _closed(regime: Regime) -> Regime:
+    name, title = f"{regime.name}-closed", f"{regime.title}, `refine=False`"
+    return replace(regime, name=name, title=title, settings={"refine": False})
+
+
+def _few_rows() -> Iterator[Regime]:
+    for short, title, name, counts in (
+        ("clinc", "CLINC-150", CLINC, (1, 2, 3, 5, 10, 20)),
+        ("caltech", "Caltech-101", CALTECH, (1, 2, 3, 5, 10, 20)),
+        ("tiny", "Tiny-ImageNet-100", TINY, (2, 5, 10)),
+        ("omniglot450", "450 classes of Omniglot", OMNIGLOT, (1, 2, 3)),
+        ("omniglot", "Omniglot", OMNIGLOT, (1, 2, 3)),
     ):
+        n_classes = 450 if short == "omniglot450" else None
         for k in counts:
-            quick = (short, k) in {
-                ("clinc", 1), ("clinc", 2), ("clinc", 5), ("clinc", 10),
-                ("caltech", 2), ("caltech", 10), ("tiny", 5),
-            }  # fmt: skip
-            add(
-                "few rows per class",
-                Regime(
-                    f"{short}-{k}", f"{short}-{k}", partial(few, name, k), n_seeds=2, quick=quick
-                ),
+            yield Regime(
+                f"{short}-{k}",
+                f"{title}, {_rows_per_class(k)}",
+                partial(few, name, k, n_classes=n_classes),
+                n_seeds=1 if short == "omniglot" else 2,
             )
-    for k in (1, 2, 3):
-        regime = Regime(
-            f"omniglot450-{k}",
-            f"omniglot450-{k}",
-            partial(few, omniglot, k, n_classes=450),
-            n_seeds=2,
-            quick=k == 2,
-        )
-        add("few rows per class", regime)
-    for k in (1, 2, 3):
-        regime = Regime(f"omniglot-{k}", f"omniglot-{k}", partial(few, omniglot, k))
-        add("few rows per class", regime)
+    two = Regime("clinc-2", "CLINC-150, 2 rows per class", partial(few, CLINC, 2))
+    yield replace(
+        two, name="clinc-2-refined", title=f"{two.title}, `refine=True`", settings={"refine": True}
+    )
     for k in (1, 3, 100):
-        regime = Regime(
-            f"clinc-{k}-closed",
-            f"clinc-{k}",
-            partial(few, clinc, k),
-            {"refine": False},
-            quick=k == 3,
-        )
-        add("without refinement", regime)
-    regime = Regime("clinc-2-refined", "clinc-2", partial(few, clinc, 2), {"refine": True})
-    add("few rows per class", regime)
-    for short, name in (("clinc", clinc), ("caltech", caltech), ("tiny", tiny)):
-        plain = Regime(
-            f"{short}-tail",
-            f"{short}-tail",
-            partial(long_tail, name),
-            measure="recall",
-            n_seeds=2 if short != "tiny" else 1,
-            quick=short != "tiny",
-        )
-        add("long tails", plain, *_variants(plain))
-    plain = Regime(
-        "clinc-imbalance-100",
-        "clinc-imbalance-100",
-        partial(imbalanced, clinc, 100.0),
-        measure="recall",
-    )
-    add("long tails", plain, *_variants(plain))
-    regime = Regime(
-        "two-large-twenty-small",
-        "two-large-twenty-small",
-        partial(gaussian, n=2000, d=20, shares=[0.45] * 2 + [0.005] * 20, separation=5.5),
-        measure="recall",
-        in_units=False,
-        n_seeds=2,
-        quick=True,
-    )
-    add("uneven classes", regime)
-    regime = Regime(
-        "uneven-five",
-        "uneven-five",
-        partial(gaussian, n=450, d=20, shares=[0.6, 0.1, 0.1, 0.1, 0.1], separation=4.0),
-        in_units=False,
-        n_seeds=4,
-        quick=True,
-    )
-    add("uneven classes", regime, replace(regime, name="uneven-five-recall", measure="recall"))
-    made = (
-        ("line-10", partial(lattice, 10, 1, 10, 2000, 5.0)),
-        ("grid-100", partial(lattice, 10, 2, 20, 5000, 7.0)),
-        ("deciles", deciles),
-    )
-    for name, make in made:
-        regime = Regime(name, name, make, in_units=False, quick=True)
-        closed = replace(regime, name=f"{name}-closed", settings={"refine": False})
-        add("few directions", regime, closed)
-    for hint in (False, True):
-        name = "letters-hint" if hint else "letters"
-        regime = Regime(name, name, partial(letters, hint), in_units=False)
-        closed = replace(
-            regime, name=f"{name}-closed", settings={"refine": False}, quick=True, n_seeds=1
-        )
-        add("few directions", regime, closed)
-    for weight in (1, 10, 100, 1000):
-        regime = Regime(
-            f"all-weights-{weight}",
-            "all-weights",
-            partial(gaussian, n=400, d=300, shares=[0.1] * 10, separation=6.0),
-            fit=partial(fit_with_weight, float(weight)),
-            in_units=False,
-            quick=weight in (1, 100),
-        )
-        add("weights", regime)
-    regime = Regime(
-        "line-20",
-        "line-20",
-        partial(lattice, 20, 1, 1, 2000, 2.5),
-        in_units=False,
-        quick=True,
-    )
-    add(
-        "weights",
-        regime,
-        replace(regime, name="line-20-weight-1", settings={"class_weight": {0: 1.0}}),
-    )
-    regime = Regime("clinc-5000", "clinc-5000", partial(some_rows, clinc, 5000))
-    add(
-        "weights",
-        regime,
-        replace(regime, name="clinc-5000-weight-1", settings={"class_weight": {0: 1.0}}),
-    )
-    made_weights = {c: float(w) for c, w in enumerate(_class_weights(60))}
-    regime = Regime(
-        "weights-by-class",
-        "weights-by-class",
-        partial(gaussian, n=1000, d=30, shares=[1 / 60] * 60, separation=4.5),
-        {"refine": False, "class_weight": made_weights},
-        in_units=False,
-        quick=True,
-    )
-    add(
-        "weights",
-        regime,
-        replace(
-            regime,
-            name="weights-by-row",
-            settings={"refine": False},
-            fit=fit_with_class_weights_as_sample_weight,
-        ),
-    )
-    regime = Regime(
+        title = f"CLINC-150, {_rows_per_class(k)}"
+        yield _closed(Regime(f"clinc-{k}", title, partial(few, CLINC, k)))
+    overlapping = Regime(
         "overlapping-60",
-        "overlapping-60",
+        "60 overlapping classes, 600 rows",
         partial(gaussian, n=600, d=30, shares=[1 / 60] * 60, separation=4.0),
         in_units=False,
         n_seeds=3,
-        quick=True,
     )
-    closed = replace(regime, name="overlapping-60-closed", settings={"refine": False})
-    add("few rows per class", regime, closed)
-    regime = Regime(
-        "clinc-added",
-        "clinc-100",
-        partial(few, clinc, 100),
-        {"keep_sums": True},
-        fit=fit_and_add,
-        quick=True,
-    )
-    add("new classes", regime)
-    for k in (3, 10, 100):
-        regime = Regime(f"text-{k}", f"text-{k}", partial(texts, k), quick=k == 10)
-        closed = replace(regime, name=f"text-{k}-closed", settings={"refine": False})
-        add("wide rows", regime, replace(closed, quick=k == 10))
-    for k in (20, 60):
-        regime = Regime(f"long-text-{k}", f"long-text-{k}", partial(long_texts, k))
-        closed = replace(regime, name=f"long-text-{k}-closed", settings={"refine": False})
-        add("wide rows", regime, replace(closed, quick=k == 20))
-    regime = Regime("one-hot", "one-hot", one_hot, quick=True)
-    add("wide rows", regime, replace(regime, name="one-hot-closed", settings={"refine": False}))
-    regime = Regime("tfidf-20", "tfidf-20", partial(tfidf, 20, 20), n_seeds=2, quick=True)
-    add("wide rows", regime)
-    return found
+    yield overlapping
+    yield _closed(overlapping)
 
 
-def _variants(plain: Regime) -> tuple[Regime, Regime]:
-    return (
-        replace(
-            plain,
-            name=f"{plain.name}-balanced",
-            settings={"class_weight": "balanced"},
-            even=True,
+def _rows_per_class(k: int) -> str:
+    return f"{k} row{'s' if k > 1 else ''} per class"
+
+
+def _uneven_classes() -> Iterator[Regime]:
+    for name, title, make, n_seeds in (
+        ("clinc-tail", "long tail of CLINC-150", partial(long_tail, CLINC), 2),
+        ("caltech-tail", "long tail of Caltech-101", partial(long_tail, CALTECH), 2),
+        ("tiny-tail", "long tail of Tiny-ImageNet-100", partial(long_tail, TINY), 1),
+        ("clinc-imbalance-100", "CLINC-150, imbalance 100", partial(imbalanced, CLINC, 100.0), 2),
+    ):
+        plain = Regime(name, title, make, measure="recall", n_seeds=n_seeds)
+        yield plain
+        for word, settings in (
+            ("balanced", {"class_weight": "balanced"}),
+            ("uniform", {"prior": "uniform"}),
+        ):
+            shown = ", ".join(f'`{key}="{value}"`' for key, value in settings.items())
+            yield replace(
+                plain,
+                name=f"{name}-{word}",
+                title=f"{title}, {shown}",
+                settings=settings,
+                even=True,
+            )
+    yield Regime(
+        "two-large-twenty-small",
+        "two classes of 45 %, twenty of 0.5 %",
+        partial(gaussian, n=2000, d=20, shares=[0.45] * 2 + [0.005] * 20, separation=5.0),
+        measure="recall",
+        in_units=False,
+        n_seeds=2,
+    )
+    five = Regime(
+        "uneven-five",
+        "60, 10, 10, 10 and 10 % of 450 rows",
+        partial(gaussian, n=450, d=20, shares=[0.6, 0.1, 0.1, 0.1, 0.1], separation=4.0),
+        in_units=False,
+        n_seeds=4,
+    )
+    yield five
+    yield replace(five, name="uneven-five-recall", measure="recall")
+
+
+def _few_directions() -> Iterator[Regime]:
+    for name, title, make in (
+        (
+            "line-10",
+            "10 classes on a line, 9 noise features",
+            partial(lattice, 10, 1, 10, n=2000, distance=5.0),
         ),
-        replace(plain, name=f"{plain.name}-uniform", settings={"prior": "uniform"}, even=True),
+        (
+            "grid-100",
+            "grid of 10 x 10 classes, 18 noise features",
+            partial(lattice, 10, 2, 20, n=5000, distance=7.0),
+        ),
+        ("deciles", "deciles of a linear score", deciles),
+        ("letters", "letters", partial(letters, False)),
+        ("letters-hint", "letters, a feature tells every second one", partial(letters, True)),
+    ):
+        regime = Regime(name, title, make, in_units=False)
+        yield regime
+        yield _closed(regime)
+
+
+def _weights() -> Iterator[Regime]:
+    for weight in (1, 10, 100, 1000):
+        yield Regime(
+            f"all-weights-{weight}",
+            f"400 rows, 300 features, all weights {weight:,}",
+            partial(gaussian, n=400, d=300, shares=[0.1] * 10, separation=6.0),
+            data="all-weights",
+            fit=partial(fit_with_weight, float(weight)),
+            in_units=False,
+        )
+    line = Regime(
+        "line-20",
+        "20 classes in one feature",
+        partial(lattice, 20, 1, 1, n=2000, distance=2.5),
+        in_units=False,
+    )
+    for regime in (
+        line,
+        Regime("clinc-5000", "CLINC-150, 5,000 rows", partial(some_rows, CLINC, 5000)),
+    ):
+        yield regime
+        yield replace(
+            regime,
+            name=f"{regime.name}-weight-1",
+            title=f"{regime.title}, `class_weight={{0: 1.0}}`",
+            settings={"class_weight": {0: 1.0}},
+        )
+    by_class = Regime(
+        "weights-by-class",
+        "60 classes, 1,000 rows, `class_weight`, `refine=False`",
+        partial(gaussian, n=1000, d=30, shares=[1 / 60] * 60, separation=4.5),
+        {"refine": False, "class_weight": dict(enumerate(_class_weights(60).tolist()))},
+        in_units=False,
+        compared=False,
+    )
+    yield by_class
+    yield replace(
+        by_class,
+        name="weights-by-row",
+        title="60 classes, 1,000 rows, the same as `sample_weight`, `refine=False`",
+        settings={"refine": False},
+        fit=fit_with_class_weights_as_sample_weight,
     )
 
 
-REGIMES = {regime.name: regime for regime in _regimes()}
+def _new_classes() -> Iterator[Regime]:
+    yield Regime(
+        "clinc-added",
+        "CLINC-150, 130 classes added to 20",
+        partial(few, CLINC, 100),
+        {"keep_sums": True},
+        data="clinc-100",
+        fit=fit_and_add,
+    )
+
+
+def _wide_rows() -> Iterator[Regime]:
+    for k in (3, 10, 100):
+        regime = Regime(f"text-{k}", f"CLINC-150 texts, {_rows_per_class(k)}", partial(texts, k))
+        yield regime
+        yield _closed(regime)
+    for k in (20, 60):
+        regime = Regime(f"long-text-{k}", f"{k} sentences joined", partial(long_texts, k))
+        yield regime
+        yield _closed(regime)
+    regime = Regime("one-hot", "one-hot rows, values seen once", one_hot)
+    yield regime
+    yield _closed(regime)
+    yield Regime("tfidf-20", "20 intents, 400 rows of TF-IDF", partial(tfidf, 20, 20), n_seeds=2)
+
+
+GROUPS = {
+    "Few rows per class": tuple(_few_rows()),
+    "Uneven classes": tuple(_uneven_classes()),
+    "Few directions": tuple(_few_directions()),
+    "Weights": tuple(_weights()),
+    "New classes": tuple(_new_classes()),
+    "Wide rows": tuple(_wide_rows()),
+}
+REGIMES = {regime.name: regime for group in GROUPS.values() for regime in group}
 
 
 # Measuring
@@ -604,8 +658,10 @@ def peers_of(
     regime: Regime, seed: int, folder: Path = CACHE, *, run: bool = True
 ) -> dict[str, Any]:
     """Results of all settings of each peer, from the folder if they are there."""
-    found = {}
-    for name in (EVEN if regime.even else PLAIN) if regime.with_peers else ():
+    found: dict[str, Any] = {}
+    if not regime.compared:
+        return found
+    for name in EVEN if regime.even else PLAIN:
         if name.startswith("cosine") and not regime.in_units:
             continue  # of features in different units, it means nothing
         path = folder / f"{regime.data}.{seed}.{name.replace(', ', '-').replace(' ', '-')}.json"
@@ -723,37 +779,45 @@ def draw(lines: Sequence[Result], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     matplotlib.rcParams["svg.hashsalt"] = "regimes"
-    bits = max(line["bits"] for line in lines if line["bits"])
-    shown = [x for x in lines if x["bits"] == bits and x["difference"] is not None]
-    groups: dict[str, list[Result]] = {}
-    for line in shown:
-        groups.setdefault(REGIMES[line["regime"]].group, []).append(line)
+    bits = max(line["bits"] for line in lines)
+    found = {x["regime"]: x for x in lines if x["bits"] == bits and x["difference"] is not None}
+    groups = {
+        title: [found[regime.name] for regime in group if regime.name in found]
+        for title, group in GROUPS.items()
+    }
+    groups = {title: some for title, some in groups.items() if some}
     fig, axes = plt.subplots(
         len(groups),
         1,
-        figsize=(8, 0.22 * len(shown) + 0.35 * len(groups) + 0.6),
-        gridspec_kw={"height_ratios": [len(some) + 1 for some in groups.values()]},
+        figsize=(9, 0.2 * len(found) + 0.4 * len(groups) + 0.5),
+        height_ratios=[len(some) for some in groups.values()],
         sharex=True,
+        squeeze=False,
         layout="constrained",
     )
-    low = -20
-    for ax, (group, some) in zip(np.atleast_1d(axes), groups.items(), strict=True):
-        names = [line["regime"] for line in some]
-        values = np.clip([line["difference"] for line in some], low, 20)
+    limit = 10
+    for ax, (title, some) in zip(axes[:, 0], groups.items(), strict=True):
+        values = np.clip([line["difference"] for line in some], -limit, limit)
         colours = ["#2a6f97" if value >= -1 else "#c1666b" for value in values]
-        ax.barh(names, values, color=colours, height=0.7)
+        ax.barh(range(len(some)), values, color=colours, height=0.7)
         for row, line in enumerate(some):
             text = f"{line['ours']:.1f} / {line['best peer']:.1f}"
             ax.annotate(text, (1.01, row), xycoords=("axes fraction", "data"), va="center", size=7)
+            if abs(line["difference"]) > limit:
+                text = f" {line['difference']:+.0f}"
+                ax.annotate(text, (values[row], row), va="center", size=7, color="white")
+        titles = [REGIMES[line["regime"]].title.replace("`", "") for line in some]
+        ax.set_yticks(range(len(some)), titles)
+        ax.set_ylim(len(some) - 0.4, -0.6)
+        ax.set_xlim(-limit, limit)
         ax.axvline(0, color="0.3", lw=0.8)
-        ax.invert_yaxis()
-        ax.set_title(group, loc="left", size=8, weight="bold", pad=2)
+        ax.set_title(title, loc="left", size=8, weight="bold", pad=2)
         ax.tick_params(labelsize=7, length=0)
         ax.grid(axis="x", color="0.9", lw=0.6)
         ax.set_axisbelow(True)
         ax.spines[:].set_visible(False)
-    np.atleast_1d(axes)[-1].set_xlabel(
-        f"points above the best linear model (right: bitclass at {bits} bits / that model, %)",
+    axes[-1, 0].set_xlabel(
+        f"points above or below the best linear model (right: both, at {bits} bits)",
         size=8,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -761,18 +825,57 @@ def draw(lines: Sequence[Result], path: Path) -> None:
     plt.close(fig)
 
 
+def page_tables(lines: Sequence[Result]) -> dict[str, list[Result]]:
+    """A table per group: accuracy at each number of bits, the rest at the largest."""
+    of_regime: dict[str, list[Result]] = {}
+    for line in sorted(lines, key=lambda line: line["bits"]):
+        of_regime.setdefault(line["regime"], []).append(line)
+    all_bits = sorted({line["bits"] for line in lines})
+    tables = {}
+    for group, regimes in GROUPS.items():
+        tables[group] = []
+        for regime in regimes:
+            some = of_regime.get(regime.name)
+            if not some:
+                continue
+            shown = readable(some)
+            ours = {line["bits"]: line["ours"] for line in shown}
+            last = shown[-1]
+            recall = " (mean recall)" if regime.measure == "recall" else ""
+            tables[group].append(
+                {
+                    "": regime.title + recall,
+                    **{f"{bits} bits": ours.get(bits, "") for bits in all_bits},
+                    "best linear": f"{last['best peer']} {last['peer']}",
+                    "difference": last["difference"],
+                    "log loss": last["log loss"],
+                    "of logistic regression": last["peer's log loss"],
+                    "ECE": last["ECE"],
+                    "CPU s": last["CPU s"],
+                }
+            )
+    return tables
+
+
 def write_results(records: Sequence[Result], figure: Path = FIGURE) -> None:
     """Write the page and the figure."""
     lines = lines_of(records)
-    tables: dict[str, list[Result]] = {}
-    for line, shown in zip(lines, readable(lines), strict=True):
-        kept = {k: v for k, v in shown.items() if k not in ("measure", "lowest", "seeds")}
-        if line["measure"] == "recall":
-            kept["regime"] += " (mean recall)"
-        group = REGIMES[line["regime"]].group
-        tables.setdefault(group[0].upper() + group[1:], []).append(kept)
-    write_page("regimes", "Regimes", f"{NOTE}\n\n{verdict(lines)}\n\n", tables)
     draw(lines, figure)
+    bits = max(line["bits"] for line in lines)
+    last = [x for x in lines if x["bits"] == bits and x["difference"] is not None]
+    behind = sorted((x for x in last if x["difference"] < -1), key=lambda x: x["difference"])
+    worse = "; ".join(
+        f"{REGIMES[x['regime']].title} ({x['difference']:+.1f}, {x['peer']})" for x in behind
+    )
+    picture = f"![points above or below the best linear model](../../docs/figures/{figure.name})"
+    parts = [
+        NOTE,
+        verdict(lines).replace("\n", "\n\n"),
+        f"Use something else (over 1 point behind at {bits} bits): {worse or 'nowhere here'}.",
+        picture,
+        "",
+    ]
+    write_page("regimes", "Regimes", "\n\n".join(parts), page_tables(lines))
 
 
 # The command
@@ -795,7 +898,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.list:
         for regime in REGIMES.values():
-            print(f"{regime.group:22} {regime.name:32} {'quick' if regime.quick else ''}")
+            print(f"{regime.name:30}{'quick ' if regime.name in QUICK else '':6}{regime.title}")
         return
     if options.page:
         write_results(json.loads(options.page.read_text()))
@@ -841,7 +944,7 @@ def _selected(options: argparse.Namespace) -> list[Regime]:
                 sys.exit(f"no regime {name!r}; see --list")
             found += some
         return found
-    return [regime for regime in REGIMES.values() if regime.quick or not options.quick]
+    return [regime for regime in REGIMES.values() if regime.name in QUICK or not options.quick]
 
 
 def _measured(
