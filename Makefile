@@ -70,10 +70,10 @@ bench: $(VENV)/bench  ## speed relative to other libraries (about 10 minutes)
 accuracy: setup  ## accuracy on real datasets, compared with linear models (about 1 hour; resumable)
 	$(BIN)/python benchmarks/accuracy.py
 
-regimes: setup  ## few rows, long tails, weights, wide rows: compared with linear models (about 30 minutes; peers are kept)
+regimes: setup  ## few rows, long tails, weights, wide rows: compared with linear models (about 20 minutes)
 	$(BIN)/python benchmarks/regimes.py
 
-random-problems: setup  ## 500 random problems, compared with LDA and ridge (about 10 minutes)
+random-problems: setup  ## 500 random problems, compared with LDA and ridge (about 2 minutes)
 	$(BIN)/python benchmarks/random_problems.py
 
 reproduce: setup  ## the paper's tables and figures (about 3 hours; resumable)
