@@ -81,6 +81,11 @@ class Regime:
         if not self.data:  # a copy with another name keeps it
             object.__setattr__(self, "data", self.name)
 
+    @property
+    def heading(self) -> str:
+        """The title, with what is measured if that is not accuracy."""
+        return self.title + (", mean recall" if self.measure == "recall" else "")
+
     def rows(self, seed: int) -> Problem:
         """Rows for a seed, the last ones kept in memory."""
         return _rows(self.data, self.make, seed)
@@ -804,9 +809,9 @@ def draw(lines: Sequence[Result], path: Path) -> None:
             text = f"{line['ours']:.1f} / {line['best peer']:.1f}"
             ax.annotate(text, (1.01, row), xycoords=("axes fraction", "data"), va="center", size=7)
             if abs(line["difference"]) > limit:
-                text = f" {line['difference']:+.0f}"
-                ax.annotate(text, (values[row], row), va="center", size=7, color="white")
-        titles = [REGIMES[line["regime"]].title.replace("`", "") for line in some]
+                text, side = f" {line['difference']:+.0f} ", "left" if values[row] < 0 else "right"
+                ax.annotate(text, (values[row], row), va="center", ha=side, size=7, color="white")
+        titles = [REGIMES[line["regime"]].heading.replace("`", "") for line in some]
         ax.set_yticks(range(len(some)), titles)
         ax.set_ylim(len(some) - 0.4, -0.6)
         ax.set_xlim(-limit, limit)
@@ -841,10 +846,9 @@ def page_tables(lines: Sequence[Result]) -> dict[str, list[Result]]:
             shown = readable(some)
             ours = {line["bits"]: line["ours"] for line in shown}
             last = shown[-1]
-            recall = " (mean recall)" if regime.measure == "recall" else ""
             tables[group].append(
                 {
-                    "": regime.title + recall,
+                    "": regime.heading,
                     **{f"{bits} bits": ours.get(bits, "") for bits in all_bits},
                     "best linear": f"{last['best peer']} {last['peer']}",
                     "difference": last["difference"],
@@ -865,7 +869,7 @@ def write_results(records: Sequence[Result], figure: Path = FIGURE) -> None:
     last = [x for x in lines if x["bits"] == bits and x["difference"] is not None]
     behind = sorted((x for x in last if x["difference"] < -1), key=lambda x: x["difference"])
     worse = "; ".join(
-        f"{REGIMES[x['regime']].title} ({x['difference']:+.1f}, {x['peer']})" for x in behind
+        f"{REGIMES[x['regime']].heading} ({x['difference']:+.1f}, {x['peer']})" for x in behind
     )
     picture = f"![points above or below the best linear model](../../docs/figures/{figure.name})"
     parts = [
