@@ -783,7 +783,7 @@ def draw(lines: Sequence[Result], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    matplotlib.rcParams["svg.hashsalt"] = "regimes"
+    matplotlib.rcParams |= {"svg.hashsalt": "regimes", "svg.fonttype": "none"}
     bits = max(line["bits"] for line in lines)
     found = {x["regime"]: x for x in lines if x["bits"] == bits and x["difference"] is not None}
     groups = {
@@ -868,14 +868,15 @@ def write_results(records: Sequence[Result], figure: Path = FIGURE) -> None:
     bits = max(line["bits"] for line in lines)
     last = [x for x in lines if x["bits"] == bits and x["difference"] is not None]
     behind = sorted((x for x in last if x["difference"] < -1), key=lambda x: x["difference"])
-    worse = "; ".join(
-        f"{REGIMES[x['regime']].heading} ({x['difference']:+.1f}, {x['peer']})" for x in behind
+    worse = "\n".join(
+        f"- {REGIMES[x['regime']].heading} ({x['difference']:+.1f}, {x['peer']})" for x in behind
     )
     picture = f"![points above or below the best linear model](../../docs/figures/{figure.name})"
     parts = [
         NOTE,
         verdict(lines).replace("\n", "\n\n"),
-        f"Use something else (over 1 point behind at {bits} bits): {worse or 'nowhere here'}.",
+        f"Regimes in which a linear model is better by over 1 point at {bits} bits:",
+        worse or "- none",
         picture,
         "",
     ]
