@@ -133,7 +133,7 @@ def logistic_regression(problem: Problem, in_units: bool, variant: str = "plain"
     if not sp.issparse(X):
         X, X_test = X.astype(np.float32), X_test.astype(np.float32)
     weights = "balanced" if variant == "balanced" else None
-    model = LogisticRegression(warm_start=True, class_weight=weights, max_iter=150, tol=1e-5)
+    model = LogisticRegression(warm_start=True, class_weight=weights, max_iter=300, tol=1e-8)
     for C in (3.0, 30.0, 300.0, 3e3, 3e4):
         scores = model.set_params(C=C).fit(X, y).decision_function(X_test)
         if scores.ndim == 1:
@@ -150,7 +150,7 @@ def linear_svc(problem: Problem, in_units: bool, variant: str = "plain") -> Answ
     size = 0 if sp.issparse(X) else X.size * (y.max() + 1)
     if size > 2e9:
         return  # minutes
-    for C in (1.0, 10.0) if size < 2e8 else (10.0,):
+    for C in (0.1, 1.0, 10.0) if size < 2e8 else (10.0,):
         model = LinearSVC(C=C, class_weight=weights, max_iter=300, random_state=0)
         yield f"C={C:g}", model.fit(X, y).predict(X_test), None
 
