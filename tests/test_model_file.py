@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import bitclass
-from altered_files import split
 from bitclass import BinaryCodeClassifier, PackedModel
 from bitclass.codes import pack
 from bitclass.hash_function import HashFunction
@@ -32,8 +31,10 @@ from bitclass.storage import (
     save,
     write_file,
 )
-from format_reader import Reader
-from packed_models import made, plain, rows, saved
+
+from .altered_files import split
+from .format_reader import Reader
+from .packed_models import made, plain, rows, saved
 
 GOLDEN = Path(__file__).parent / "golden"
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())

@@ -4,7 +4,8 @@ import socket
 
 import numpy as np
 import pytest
-from running import assert_refused, problem
+
+from .running import assert_refused, problem
 
 pytest.importorskip("starlette", reason="serving needs bitclass[serve]")
 

@@ -5,10 +5,11 @@ import random
 
 import numpy as np
 import pytest
-from ngram_rows import malformed
 
 from bitclass.codes import unpack
-from text_models import fitted
+
+from ..text_models import fitted
+from .ngram_rows import malformed
 
 
 @pytest.fixture(scope="module")
