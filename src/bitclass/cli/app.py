@@ -23,7 +23,6 @@ COMMANDS = {
     "export": "Export a model to ONNX.",
     "features": "Extract image features and write them to a file.",
     "serve": "Serve models over HTTP: Open Inference Protocol, plain JSON, metrics and a web page.",
-    "explore": "Serve a web page that shows image codes, nearest classes and similar images.",
     "demo": "Recognise 2,200 characters in three unseen typefaces after training on nine others.",
 }
 

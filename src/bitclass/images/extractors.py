@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitclass._native import effective_threads
 from bitclass.images import efficientnet
-from bitclass.images.preparation import centre_square, import_extra
+from bitclass.images.image_set import ImageError
+from bitclass.images.preparation import centre_square, count_pixels, decode, import_extra
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -66,6 +67,43 @@ class Extractor(ABC):
         ndarray of shape (side, side, 3), uint8
         """
         return centre_square(image, self.size)
+
+    def rows(
+        self,
+        contents: Sequence[bytes],
+        *,
+        max_pixels: int | None = None,
+        max_total_pixels: int | None = None,
+    ) -> NDArray[np.float32]:
+        """Decode images and extract their features.
+
+        Parameters
+        ----------
+        contents : sequence of n bytes
+            Contents of image files.
+        max_pixels, max_total_pixels : int, optional
+            Maximum number of pixels of one image and of all images. The latter is checked before
+            any image is decoded.
+
+        Returns
+        -------
+        ndarray of shape (n, n_features), float32
+
+        Raises
+        ------
+        ImageError
+            If an image cannot be read or is too large.
+        """
+        total = sum(map(count_pixels, contents))
+        if max_total_pixels is not None and total > max_total_pixels:
+            raise ImageError(
+                f"{len(contents)} images: have {total} pixels, the limit is {max_total_pixels}"
+            )
+        prepared = [
+            self.prepare(decode(content, f"image {i}", side=self.size, max_pixels=max_pixels))
+            for i, content in enumerate(contents)
+        ]
+        return self.extract(prepared)
 
     @abstractmethod
     def extract(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:

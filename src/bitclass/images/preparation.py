@@ -34,7 +34,13 @@ def import_extra(module: str) -> Any:
         ) from error
 
 
-def decode(content: bytes | NDArray[np.uint8], name: str) -> Image:
+def decode(
+    content: bytes | NDArray[np.uint8],
+    name: str,
+    *,
+    side: int | None = None,
+    max_pixels: int | None = None,
+) -> Image:
     """Decode an image.
 
     The image is rotated according to its EXIF orientation. The first frame of an animation is used.
@@ -46,6 +52,11 @@ def decode(content: bytes | NDArray[np.uint8], name: str) -> Image:
         Content of an image file, or pixels.
     name : str
         Name of the image, for error messages.
+    side : int, optional
+        Side length to which the image will be reduced. A JPEG of more than twice this size is
+        decoded at a half, a quarter or an eighth of its size, which is much faster.
+    max_pixels : int, optional
+        Maximum number of pixels; by default that of Pillow.
 
     Returns
     -------
@@ -75,10 +86,12 @@ def decode(content: bytes | NDArray[np.uint8], name: str) -> Image:
             image = pillow.fromarray(np.ascontiguousarray(content))
         else:
             image = pillow.open(io.BytesIO(content), formats=FORMATS)
-        n_pixels, limit = image.width * image.height, pillow.MAX_IMAGE_PIXELS
+        n_pixels, limit = image.width * image.height, max_pixels or pillow.MAX_IMAGE_PIXELS
         # Pillow only warns up to twice its limit.
         if not 0 < n_pixels <= (limit or n_pixels):
             raise ValueError(f"it has {image.width} x {image.height} pixels, the limit is {limit}")
+        if side is not None and isinstance(content, bytes):
+            image.draft(None, (2 * side, 2 * side))
         image.load()
         rgb: Image = _to_rgb(_upright(image))
         return rgb
@@ -89,6 +102,15 @@ def decode(content: bytes | NDArray[np.uint8], name: str) -> Image:
         if isinstance(error, import_extra("PIL").UnidentifiedImageError):
             reason = "it is damaged or not one of the formats " + ", ".join(FORMATS)
         raise ImageError(f"{name}: cannot be read as an image: {reason}") from error
+
+
+def count_pixels(content: bytes) -> int:
+    """Number of pixels of an image, from its header; 0 if it cannot be read."""
+    try:
+        image = import_extra("PIL.Image").open(io.BytesIO(content), formats=FORMATS)
+    except Exception:  # reported when it is decoded
+        return 0
+    return int(image.width * image.height)
 
 
 def _upright(image: Any) -> Any:

@@ -6,6 +6,7 @@ predictor stays light.
 
 from bitclass.storage.atomic import atomic_write, check_writable
 from bitclass.storage.container import ModelFileError
+from bitclass.storage.extractors import check_extractor, extractor_of
 from bitclass.storage.model_file import (
     PROJECTION_TYPES,
     ModelHeader,
@@ -21,7 +22,9 @@ __all__ = [
     "ModelHeader",
     "ProjectionType",
     "atomic_write",
+    "check_extractor",
     "check_writable",
+    "extractor_of",
     "load",
     "read_header",
     "save",

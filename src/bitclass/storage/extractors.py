@@ -1,0 +1,149 @@
+"""The extractor that a model file names: how rows were made from images or texts.
+
+Model files are untrusted, so the name alone must not make a program download a model or read a
+file: what is used is installed, cached, or beside the model file, unless the caller permits more.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from bitclass.storage.container import ModelFileError, shown
+
+__all__ = ["check_extractor", "extractor_of"]
+
+_NUMBERS = (int, float, list)
+# Options of each kind, with the types of their values.
+_KINDS: dict[str, dict[str, tuple[type, ...]]] = {
+    "cnn": {"size": (int,)},
+    "onnx": {
+        "file": (str,),
+        "output": (str, type(None)),
+        "size": (int, type(None)),
+        "mean": _NUMBERS,
+        "std": _NUMBERS,
+        "sha256": (str, type(None)),
+    },
+    "model2vec": {"model": (str,)},
+    "sentence-transformers": {"model": (str,)},
+}
+# The options that name something outside the file.
+_NAMES = {"onnx": "file", "model2vec": "model", "sentence-transformers": "model"}
+
+
+def extractor_of(summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The entry "extractor" of a summary, which must have a known kind and its options only.
+
+    Parameters
+    ----------
+    summary : mapping, the summary of a model
+
+    Returns
+    -------
+    dict, or None if the model was trained on rows of features
+
+    Raises
+    ------
+    ModelFileError
+        If the entry is anything else.
+    """
+    entry = summary.get("extractor")
+    if entry is None:
+        return None
+    kind = entry.get("kind") if isinstance(entry, dict) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ModelFileError(
+            f"the summary's 'extractor' must be an object whose kind is one of {list(_KINDS)}, "
+            f"found {shown(entry) if kind is None else shown(kind)}"
+        )
+    options = _KINDS[kind]
+    for name, value in entry.items():
+        if name == "kind":
+            continue
+        numbers = value if isinstance(value, list) else []
+        if (
+            name not in options
+            or type(value) not in options[name]
+            or not all(type(number) in (int, float) for number in numbers)
+        ):
+            raise ModelFileError(
+                f"the summary's 'extractor' of kind {kind!r} has an invalid option {shown(name)}: "
+                f"{shown(value)}"
+            )
+    required = _NAMES.get(kind)
+    if required is not None and not entry.get(required):
+        raise ModelFileError(f"the summary's 'extractor' of kind {kind!r} must name a {required}")
+    return dict(entry)
+
+
+def check_extractor(
+    entry: Mapping[str, Any],
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    allow_external: bool = False,
+) -> dict[str, Any]:
+    """The entry of an extractor with the path of what it names, if that may be used.
+
+    A file or folder is looked for by its name, without its path, beside the model file; a model of
+    a hub in the hub's cache. Nothing is downloaded.
+
+    Parameters
+    ----------
+    entry : mapping
+        An entry of `extractor_of`.
+    folder : path-like, optional
+        Folder of the model file.
+    allow_external : bool, default=False
+        Whether the file is trusted: the entry is then returned unchanged unless what it names is
+        beside the model, and may name any path, or a model that is downloaded.
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    ValueError
+        If what the entry names is neither beside the model file nor cached.
+    """
+    found = dict(entry)
+    option = _NAMES.get(found["kind"])
+    if option is None:
+        return found
+    name = found[option]
+    # Both separators, since files travel between systems.
+    last = re.split(r"[/\\]", name.rstrip("/\\"))[-1]
+    beside = None if folder is None else os.path.join(folder, last)
+    exists = os.path.isfile if option == "file" else os.path.isdir
+    if beside is not None and last not in ("", ".", "..") and exists(beside):
+        found[option] = beside
+    elif not allow_external:
+        cached = None if option == "file" else _cached(found["kind"], name)
+        if cached is None:
+            raise ValueError(
+                f"the model needs the {found['kind']} {option} {shown(name)}, which is not "
+                f"{'' if option == 'file' else 'cached, or '}beside the model file; put it there, "
+                "or permit what the model file names (allow_external=True) if you trust it"
+            )
+        found[option] = cached
+    return found
+
+
+def _cached(kind: str, name: str) -> str | None:
+    """Folder of a model in the cache of the Hugging Face hub; None if it is not there."""
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name):
+        return None
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        return None
+    names = [name] if "/" in name else [f"{kind}/{name}", name]
+    for each in names:
+        try:
+            return str(snapshot_download(each, local_files_only=True))
+        except (OSError, ValueError):  # not cached, or not a valid name
+            continue
+    return None
