@@ -113,12 +113,14 @@ def test_a_stop_under_load_answers_the_requests_that_have_begun(paths, loaded, n
     "part", [b"POST /predict HTTP/1.1\r\nHost: 127", request_of(services.rows(9))[:-5]]
 )
 def test_a_client_that_waits_does_not_prevent_the_stop(paths, part):
-    with services.serving(paths["words"], command=with_limits(stop_seconds=1)) as service:
-        with socket.create_connection(("127.0.0.1", service.port)) as connection:
-            connection.sendall(part)
-            services.wait_until(lambda: answer(service)[0] == 200)
-            service.process.terminate()
-            assert service.process.wait(services.PATIENCE) == 0
+    with (
+        services.serving(paths["words"], command=with_limits(stop_seconds=1)) as service,
+        socket.create_connection(("127.0.0.1", service.port)) as connection,
+    ):
+        connection.sendall(part)
+        assert answer(service)[0] == 200
+        service.process.terminate()
+        assert service.process.wait(services.PATIENCE) == 0
 
 
 def test_workers_answer_and_count_together(paths, loaded):
@@ -246,14 +248,12 @@ def test_a_broken_file_is_refused_and_the_old_model_stays(tmp_path):
         ({"kind": "absent"}, "absent"),
     ],
 )
-@pytest.mark.parametrize("n_workers", [1, 2])
-def test_a_model_file_does_not_choose_what_is_read_or_downloaded(tmp_path, entry, words, n_workers):
+def test_a_model_file_does_not_choose_what_is_read_or_downloaded(tmp_path, entry, words):
     model = services.random_model(["a", "b"])
     model.summary["extractor"] = entry
     save(tmp_path / "m.safetensors", model)
     done = subprocess.run(
-        [services.COMMAND, "serve", tmp_path / "m.safetensors", "--workers", str(n_workers),
-         "--port", "0"],
+        [services.COMMAND, "serve", tmp_path / "m.safetensors", "--workers", "2", "--port", "0"],
         capture_output=True, text=True, timeout=services.PATIENCE,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")

@@ -7,12 +7,12 @@ becomes a path on disk.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
 from importlib import resources
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -160,6 +160,10 @@ class Service:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], *_HEADERS]
+                if 400 <= status < 500 and not any(
+                    name == b"expect" for name, _ in scope["headers"]
+                ):
+                    await self._discard_body(connection, receive)
                 if connection.expects_body:
                     message["headers"].append((b"connection", b"close"))
             try:
@@ -181,6 +185,13 @@ class Service:
             self._metrics.requests.labels(endpoint, status).inc()
             self._metrics.seconds.labels(endpoint).observe(time.perf_counter() - start)
 
+    async def _discard_body(self, connection: Connection, receive: Receive) -> None:
+        """Receive the rest of a body for a moment, since clients that send do not read errors."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.discard_seconds):
+                while connection.expects_body and (await receive()).get("more_body", False):
+                    pass
+
     def _check(self, scope: Scope) -> None:
         if self._connections.are_too_many and scope["path"] not in _HEALTH:
             raise HTTPException(
@@ -194,7 +205,7 @@ class Service:
             )
         check_origin(scope["headers"], self._hosts)
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[dict[str, Any]]:
         watching = asyncio.create_task(self._watch())
         yield {"connections": self._connections}

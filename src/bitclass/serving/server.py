@@ -19,7 +19,8 @@ from bitclass.serving.settings import Limits, Settings
 
 __all__ = ["configuration", "create_app", "listen", "serve"]
 
-_SETTINGS = "BITCLASS_SERVE"
+# Variables from which the workers learn what to serve, and without whom to stop.
+_SETTINGS, _PARENT = "BITCLASS_SERVE", "BITCLASS_SERVE_PARENT"
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -72,6 +73,7 @@ def serve(settings: Settings, listener: socket.socket, title: str) -> None:
     with tempfile.TemporaryDirectory(prefix="bitclass-metrics-") as folder:
         # Inherited by the workers: prometheus_client adds up the metrics that it finds there.
         os.environ |= {"PROMETHEUS_MULTIPROC_DIR": folder, _SETTINGS: settings.to_json()}
+        os.environ[_PARENT] = str(os.getpid())
         print(title, flush=True)
         Multiprocess(config, [listener]).run()
 
@@ -80,7 +82,7 @@ def create_app() -> Service:
     """The application of a worker, whose settings are in the environment."""
     settings = Settings.from_json(os.environ[_SETTINGS])
     try:
-        return _service(settings, ModelFiles(settings), os.getppid())
+        return _service(settings, ModelFiles(settings), int(os.environ[_PARENT]))
     except (OSError, ValueError, ImportError) as error:
         # The files were valid when the parent started; it tries again.
         sys.exit(f"a worker cannot load the models: {error}")

@@ -31,6 +31,8 @@ class Limits:
         Number of connections per process.
     head_seconds, body_seconds, send_seconds : float
         Time to send the headers and the body of a request, and to read the answer.
+    discard_seconds : float
+        Time to send the rest of a body that is refused.
     stop_seconds : int
         Time for open requests after the signal to stop.
     reload_seconds : float
@@ -50,6 +52,7 @@ class Limits:
     head_seconds: float = 30.0
     body_seconds: float = 30.0
     send_seconds: float = 60.0
+    discard_seconds: float = 1.0
     stop_seconds: int = 30
     reload_seconds: float = 1.0
 
