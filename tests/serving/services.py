@@ -29,7 +29,7 @@ from bitclass.text import NgramHasher
 from small_network import small_network
 
 COMMAND = Path(sys.executable).with_name("bitclass")
-PATIENCE = 20.0
+PATIENCE = 60.0
 N_FEATURES = 12
 
 

@@ -160,17 +160,11 @@ class Service:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message["headers"], *_HEADERS]
-                if 400 <= status < 500 and not any(
-                    name == b"expect" for name, _ in scope["headers"]
-                ):
-                    await self._discard_body(connection, receive)
+                if connection.expects_body:
+                    await self._discard_body(scope, status, receive)
                 if connection.expects_body:
                     message["headers"].append((b"connection", b"close"))
-            try:
-                async with asyncio.timeout(self._limits.send_seconds):
-                    await send(message)
-            except TimeoutError:  # the client has not read earlier answers
-                connection.abort()
+            await connection.send(send, message)
 
         connection.begin()
         try:
@@ -182,14 +176,15 @@ class Service:
         finally:
             connection.end()
             endpoint = getattr(scope.get("endpoint"), "__name__", "_none")[1:]
-            self._metrics.requests.labels(endpoint, status).inc()
-            self._metrics.seconds.labels(endpoint).observe(time.perf_counter() - start)
+            self._metrics.request(endpoint, status, time.perf_counter() - start)
 
-    async def _discard_body(self, connection: Connection, receive: Receive) -> None:
-        """Receive the rest of a body for a moment, since clients that send do not read errors."""
+    async def _discard_body(self, scope: Scope, status: int, receive: Receive) -> None:
+        """Receive the rest of a refused body for a moment: who is sending does not read errors."""
+        if not 400 <= status < 500 or any(name == b"expect" for name, _ in scope["headers"]):
+            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._limits.discard_seconds):
-                while connection.expects_body and (await receive()).get("more_body", False):
+                while (await receive()).get("more_body", False):
                     pass
 
     def _check(self, scope: Scope) -> None:
@@ -308,8 +303,7 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._converting, function)
 
     def _count_batch(self, model: str, n_requests: int, n_rows: int) -> None:
-        self._metrics.batched.labels(model).inc(n_requests)
-        self._metrics.rows.labels(model).observe(n_rows)
+        self._metrics.batch(model, n_requests, n_rows)
 
     # Metrics and the page
 

@@ -10,6 +10,7 @@ import asyncio
 from typing import Any
 
 from starlette.exceptions import HTTPException
+from starlette.types import Message, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bitclass.serving.settings import Limits
@@ -104,6 +105,17 @@ class Connection(asyncio.Protocol):
             raise HTTPException(503, "too many large requests at once", {"retry-after": "1"})
         self._held_bytes += n_bytes
         self._all.held_bytes += n_bytes
+
+    async def send(self, send: Send, message: Message) -> None:
+        """Send a part of an answer, unless the client does not read earlier ones."""
+        if not self._http.flow.write_paused:
+            await send(message)
+            return
+        try:
+            async with asyncio.timeout(self._limits.send_seconds):
+                await send(message)
+        except TimeoutError:
+            self.abort()
 
     def abort(self) -> None:
         """Close the connection without sending the rest of an answer."""

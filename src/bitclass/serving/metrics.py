@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from prometheus_client import (
@@ -36,7 +37,7 @@ class Metrics:
     Examples
     --------
     >>> metrics = Metrics(["digits"])
-    >>> metrics.requests.labels("infer", 200).inc()
+    >>> metrics.request("infer", 200, seconds=0.002)
     >>> b'bitclass_requests_total{endpoint="infer",status="200"} 1' in metrics.text()
     True
     """
@@ -44,17 +45,19 @@ class Metrics:
     def __init__(self, models: Sequence[str]) -> None:
         self._registry = own = CollectorRegistry()
         by_model: dict[str, Any] = {"labelnames": ["model"], "registry": own}
-        self.requests = Counter(
+        requests = Counter(
             "bitclass_requests", "Requests answered.", ["endpoint", "status"], registry=own
         )
-        self.seconds = Histogram(
+        seconds = Histogram(
             "bitclass_request_seconds", "Time to answer a request.", ["endpoint"],
             buckets=_SECONDS, registry=own,
         )  # fmt: skip
-        self.batched = Counter(
+        # To find a series by its labels takes longer than to count.
+        self._requests, self._seconds = cache(requests.labels), cache(seconds.labels)
+        self._batched = Counter(
             "bitclass_predict_requests", "Requests answered by predict calls.", **by_model
         )
-        self.rows = Histogram(
+        self._rows = Histogram(
             "bitclass_predict_rows", "Rows per predict call.", buckets=_ROWS, **by_model
         )
         self.rejected = Counter(
@@ -68,8 +71,18 @@ class Metrics:
             "bitclass_reloads", "Changed model files.", ["model", "result"], registry=own
         )
         for model in models:
-            for metric in (self.batched, self.rows, self.rejected):
+            for metric in (self._batched, self._rows, self.rejected):
                 metric.labels(model)
+
+    def request(self, endpoint: str, status: int, seconds: float) -> None:
+        """Count a request that was answered or aborted."""
+        self._requests(endpoint, status).inc()
+        self._seconds(endpoint).observe(seconds)
+
+    def batch(self, model: str, n_requests: int, n_rows: int) -> None:
+        """Count a predict call."""
+        self._batched.labels(model).inc(n_requests)
+        self._rows.labels(model).observe(n_rows)
 
     def text(self) -> bytes:
         """The metrics of all processes in Prometheus text format."""

@@ -121,5 +121,5 @@ def configuration(
         proxy_headers=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=limits.stop_seconds,
-        timeout_worker_healthcheck=60,
+        timeout_worker_healthcheck=10,  # also the time to notice that a worker has been killed
     )
