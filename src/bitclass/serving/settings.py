@@ -46,14 +46,14 @@ class Limits:
     rows: int = 10_000
     images: int = 100
     best_classes: int = 50_000
-    image_pixels: int = 25_000_000
-    request_pixels: int = 100_000_000
+    image_pixels: int = 16_000_000
+    request_pixels: int = 64_000_000
     connections: int = 256
     head_seconds: float = 30.0
     body_seconds: float = 30.0
     send_seconds: float = 60.0
     discard_seconds: float = 1.0
-    stop_seconds: int = 30
+    stop_seconds: int = 20
     reload_seconds: float = 1.0
 
 
