@@ -91,6 +91,7 @@ class Reader:
             z = x
             if "centre" in self.tensors or "scale" in self.tensors:
                 z = (x - self.centre()) * (np.float32(1) / self.scale())
+                z = np.where(Q.any(axis=1), z.clip(-32, 32), np.float32(0))
             m = np.abs(z).max()
             q, f = np.zeros_like(z), np.float32(1)
             if m >= 1e-30 and np.isfinite(m):
@@ -116,7 +117,7 @@ class Reader:
     def scores(self, X):
         """Scores that rank the classes; those on the short list come first."""
         distances, rescore = self.distances(X), self.header["rescore"]
-        scores = -distances.astype(float)
+        scores = self.tensors["projection"].shape[1] - 2 * distances.astype(float)
         if rescore:
             q = np.rint(127 * np.tanh(self.values(X))) / 127
             rescored = q @ (2.0 * self.weight_bits().T - 1) + np.rint(127 * self.bias()) / 127

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -133,8 +133,7 @@ def _count(entries: Any, name: str) -> int:
 
 def _number(entries: Any, name: str) -> float | None:
     def is_valid(value: Any) -> bool:
-        # Integers beyond the range of floats are compared exactly.
-        return value is None or (type(value) in (int, float) and -math.inf < value < math.inf)
+        return value is None or (type(value) in (int, float) and abs(value) <= sys.float_info.max)
 
     value = _entry(entries, name, is_valid, "a finite number or null")
     return None if value is None else float(value)

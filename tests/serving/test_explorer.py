@@ -27,7 +27,7 @@ def test_nearest_images_and_classes_are_those_of_brute_force(explorer, served, r
     signs = unpack(gallery.codes[row][None, :], model.n_bits)[0]
     assert answer["bits"] == "".join("1" if sign > 0 else "0" for sign in signs)
     features = served.features([gallery.images.read(row)])
-    labels, distances = model.top_classes(features, 4)
+    labels, distances, *_ = model.top_classes(features, 4)
     expected = dict(zip(model.classes, model.predict_proba(features)[0], strict=True))
     assert [each["label"] for each in answer["classes"]] == labels[0].tolist()
     assert [each["distance"] for each in answer["classes"]] == distances[0].tolist()

@@ -150,7 +150,9 @@ def _results(
                 best = {"label": model.predict(batch.X)[:, None]}
             else:
                 found = model.top_classes(batch.X, top, probabilities=probabilities)
-                best = dict(zip(("label", "distance", "probability"), found, strict=False))
+                best = {"label": found.labels, "distance": found.distances}
+                if found.probabilities is not None:
+                    best["probability"] = found.probabilities
             if explain:
                 copied["ngrams"] = _explanations(model, batch.texts, best["label"][:, 0])
             if clash := set(copied) & set(_flat(best)):

@@ -119,5 +119,6 @@ class Batcher:
 
     def _predict(self, X: Any, top: int) -> Prediction:
         if top:
-            return tuple(self._model.top_classes(X, top, probabilities=True))
+            labels, distances, shares, _ = self._model.top_classes(X, top, probabilities=True)
+            return labels, distances, shares
         return (self._model.predict(X)[:, None],)

@@ -59,7 +59,7 @@ class Gallery:
         codes, classes = [], []
         for batch in rows.batches():
             codes.append(model.encode(batch.X))
-            classes.append(model.top_classes(batch.X, k, probabilities=True))
+            classes.append(model.top_classes(batch.X, k, probabilities=True)[:3])
         joined = tuple(np.concatenate(parts) for parts in zip(*classes, strict=True))
         return cls(rows.images, np.concatenate(codes), joined)
 

@@ -284,7 +284,7 @@ def _open_without_waiting(path: str, flags: int) -> int:
 
 
 def _check_size(file: BinaryIO, kind: str) -> None:
-    """Raise an error if the table is larger than the file, or than allowed."""
+    """Raise an error if this cannot be a file of ours, before the library reads it."""
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
         raise ModelFileError("not a regular file")
@@ -293,12 +293,6 @@ def _check_size(file: BinaryIO, kind: str) -> None:
     length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
     if length > _MAX_TABLE_BYTES:
         raise ModelFileError(f"not a bitclass {kind} file: it does not start with a header")
-    left = status.st_size - _LENGTH_BYTES
-    if length > left:
-        raise ModelFileError(
-            f"not a bitclass {kind} file, or truncated: its header should have {length} bytes, but "
-            f"only {left} follow"
-        )
 
 
 def _content(file: BinaryIO, kind: str) -> Content:

@@ -53,18 +53,10 @@ ProjectionType = Literal["float32", "float16", "int8"]
 PROJECTION_TYPES: tuple[ProjectionType, ...] = get_args(ProjectionType)
 
 _KIND = "model"
-_FIELDS = {
-    "precision": str,
-    "rescore": int,
-    "temperature": float,
-    "labels": str,
-    "summary": dict,
-}
+_FIELDS = {"precision": str, "rescore": int, "temperature": float, "labels": str, "summary": dict}
 # The maximum number of bits, a million, divided by this is still finite.
 _MIN_POSITIVE = 1e-300
 _MAX_RESCORED = 1 << 40
-#: Largest bias of a class that the kernels accept.
-MAX_BIAS = float(1 << 20)
 # Rows of a projection that are converted at once.
 _BLOCK_ROWS = 4096
 
@@ -113,7 +105,7 @@ _LAYOUT = {
     "text_ngrams": Expected("U8", (4,), required=False),
     "text_columns": Expected("U32", ("text columns",), paired_with="text_ngrams"),
     "text_idf": Expected("F32", ("text columns",), paired_with="text_ngrams"),
-    "bias": Expected("F32", ("classes",), required=False, low=-MAX_BIAS, high=MAX_BIAS),
+    "bias": Expected("F32", ("classes",), required=False),
     "typicality": Expected("F32", ("quantiles",), required=False),
     **ANCHOR_LAYOUT,
 }
@@ -201,8 +193,8 @@ def save(
         **_saved_projection(h, projection),
         **saved_anchors(h.anchors),
         **_saved_text(model.text),
-        "bias": getattr(model, "bias", None),
-        "typicality": getattr(model, "typicality_table", None),
+        "bias": model.bias,
+        "typicality": model.typicality_table,
     }
     tensors = {name: values for name, values in arrays.items() if values is not None}
     content = Content(header, tensors)
@@ -378,9 +370,6 @@ def _arrays(
 ) -> dict[str, NDArray[Any]]:
     arrays = {name: content.read(name, memory_map=memory_map) for name in content.tensors}
     check_codes("weights", arrays["weights"], header.n_bits)
-    table = arrays.get("typicality")
-    if table is not None and (table[1:] < table[:-1]).any():
-        raise ModelFileError("tensor 'typicality' must be in ascending order")
     return arrays
 
 
@@ -454,9 +443,6 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             n_features=header.n_features if "columns" in tensors else None,
         )
         labels = decode_labels(header.labels, tensors["classes"], header.n_classes)
-        optional: dict[str, Any] = {
-            name: tensors[name] for name in ("bias", "typicality") if name in tensors
-        }
         return PackedModel(
             labels,
             tensors["weights"],
@@ -465,12 +451,13 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             temperature=header.temperature,
             summary=header.summary,
             text=_text_from(tensors, header.n_features),
-            **optional,
+            bias=tensors.get("bias"),
+            typicality=tensors.get("typicality"),
         )
     except ModelFileError:
         raise
     except (TypeError, ValueError) as error:
-        # The kernels check their own limits.
+        # The model and the kernels check their own limits.
         raise ModelFileError(str(error)) from None
 
 
