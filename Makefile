@@ -15,7 +15,7 @@ $(VENV)/installed: pyproject.toml $(NATIVE)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bitclass requires Python 3.11 or newer, found " + sys.version.split()[0] + "; try: make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[frames,hdf5,images,plots,dask,serve]" --group test --group lint
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[frames,images,plots,dask,serve]" --group test --group lint
 	@touch $@
 
 setup: $(VENV)/installed  ## create the environment in .venv

@@ -26,7 +26,7 @@ import numpy as np
 from distributed import Client, LocalCluster, wait
 
 from bitclass import BinaryCodeClassifier
-from bitclass.distributed import DaskBinaryCodeClassifier
+from bitclass.dask import DaskBinaryCodeClassifier
 from harness import seconds_of, threads_of_all, write_page
 
 HINGE: dict[str, Any] = {"n_bits": 128, "random_state": 0}

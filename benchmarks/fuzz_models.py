@@ -1,8 +1,10 @@
 """Fuzz the readers of model and statistics files: `python benchmarks/fuzz_models.py --n 100000`.
 
-Each damaged file must raise a one-line `ModelFileError` that names the file, or give a model that
-predicts. Files are read in separate processes with limits on additional memory and on the time per
-file; a crash or a hang counts as a failure. The seed is printed; `--seed` repeats a run.
+Half of the files are damaged at random, and must be refused by a one-line `ModelFileError` that
+names the file. The others are hostile: altered, with the right digest; they must be refused in the
+same way, or give a model that predicts. Files are read in separate processes with limits on
+additional memory and on the time per file; a crash or a hang counts as a failure. The seed is
+printed; `--seed` repeats a run.
 """
 
 from __future__ import annotations
@@ -14,23 +16,158 @@ import faulthandler
 import json
 import os
 import resource
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 
+from altered_files import join, sealed, split  # noqa: E402
 from bitclass import BinaryCodeClassifier, ModelFileError, load  # noqa: E402
 from bitclass.training import load_statistics  # noqa: E402
-from mutations import mutated  # noqa: E402
 
 GOLDEN = sorted((HERE.parent / "tests" / "golden").glob("*.safetensors"))
 FILES_PER_PROCESS = 5000
+
+
+ABSURD = [
+    *(0, 1, -1, 2, 7, 8, 9, 127, 255, 256, 4095, 2**15, 2**16, 2**31 - 1, 2**31, 2**32, 2**40),
+    *(2**48, 2**48 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**30, 10**400, -(2**63)),
+    *(0.5, 1.0, 1e308, 5e-324, -0.0, True, False, None, "", "a", "F32", "F64", "I8", "U8"),
+    *("str", "object", "int64", "float16", "bool", "datetime64", "complex64", "onnx", "model2vec"),
+    *("model", "statistics", [], {}, [[]], [0], [0, 0], [1, 2, 3], [2**48, 2**48], [0, 2**62]),
+    *({"a": 1}, {"pairs": []}, {"pairs": 3}, {"pairs": [[1, 2]]}),
+]
+
+
+def flip_bits(rng: Generator, content: bytes) -> bytes:
+    spoiled = bytearray(content)
+    for _ in range(int(rng.integers(1, 4))):
+        if spoiled:
+            spoiled[rng.integers(len(spoiled))] ^= 1 << int(rng.integers(8))
+    return bytes(spoiled)
+
+
+def flip_header_bits(rng: Generator, content: bytes) -> bytes:
+    (length,) = struct.unpack("<Q", content[:8])
+    return flip_bits(rng, content[: 8 + length]) + content[8 + length :]
+
+
+def truncate(rng: Generator, content: bytes) -> bytes:
+    return content[: rng.integers(len(content))]
+
+
+def insert(rng: Generator, content: bytes) -> bytes:
+    begin = int(rng.integers(len(content)))
+    return content[:begin] + rng.bytes(int(rng.integers(1, 20))) + content[begin:]
+
+
+def wrong_length(rng: Generator, content: bytes) -> bytes:
+    (length,) = struct.unpack("<Q", content[:8])
+    other = [0, 1, length - 1, length + 1, length + 8, len(content), len(content) - 8, 4 << 20,
+             2**31, 2**32 - 1, 2**48, 2**63, 2**64 - 1]  # fmt: skip
+    return struct.pack("<Q", other[rng.integers(len(other))]) + content[8:]
+
+
+def table_value(rng: Generator, content: bytes) -> bytes:
+    table, data = split(content)
+    _set_somewhere(rng, table)
+    return join(table, data)
+
+
+def header_value(rng: Generator, content: bytes) -> bytes:
+    table, data = split(content)
+    header = json.loads(table["__metadata__"]["bitclass"])
+    _set_somewhere(rng, header)
+    table["__metadata__"]["bitclass"] = json.dumps(header)
+    return join(table, data)
+
+
+def drop_key(rng: Generator, content: bytes) -> bytes:
+    table, data = split(content)
+    entry = list(table.values())[rng.integers(len(table))] if rng.random() < 0.5 else table
+    entry.pop(list(entry)[rng.integers(len(entry))])
+    return join(table, data)
+
+
+def repeat_key(rng: Generator, content: bytes) -> bytes:
+    (length,) = struct.unpack("<Q", content[:8])
+    text = content[8 : 8 + length]
+    table, data = split(content)
+    name = list(table)[rng.integers(len(table))]
+    again = json.dumps(name).encode() + b":" + json.dumps(table[name]).encode()
+    return join(b"{" + again + b"," + text[1:], data)
+
+
+def data_numbers(rng: Generator, content: bytes) -> bytes:
+    """Absurd numbers inside a tensor."""
+    table, data = split(content)
+    spoiled = bytearray(data)
+    names = [name for name in table if name != "__metadata__"]
+    begin, end = table[names[rng.integers(len(names))]]["data_offsets"]
+    numbers = [struct.pack("<d", v) for v in (float("nan"), float("inf"), -1e308, 5e-324, 0.0)]
+    numbers += [struct.pack("<f", v) for v in (float("nan"), float("-inf"), 3e38, 1e-45, 0.0)]
+    numbers += [b"\x80", b"\xff", b"\xff" * 8, b"\0" * 8, rng.bytes(8), b'"', b"[", b",", b"9" * 50]
+    number = numbers[rng.integers(len(numbers))]
+    at = begin + int(rng.integers(max(1, (end - begin) // len(number)))) * len(number)
+    spoiled[at : at + len(number)] = number[: max(0, end - at)]
+    return join(table, bytes(spoiled))
+
+
+def shift_tensors(rng: Generator, content: bytes) -> bytes:
+    """Offsets that overlap or leave gaps, and shapes that still fit their own offsets."""
+    table, data = split(content)
+    names = [name for name in table if name != "__metadata__"]
+    entry = table[names[rng.integers(len(names))]]
+    if rng.random() < 0.5:
+        by = int(rng.integers(-64, 65))
+        entry["data_offsets"] = [offset + by for offset in entry["data_offsets"]]
+    elif rng.random() < 0.5:
+        entry["shape"] = entry["shape"][::-1]
+    else:
+        entry["shape"] = [1, *entry["shape"]] if rng.random() < 0.5 else [0, 2**40]
+    return join(table, data)
+
+
+def _set_somewhere(rng: Generator, tree: Any) -> None:
+    """Put an absurd value somewhere into a tree of dicts and lists."""
+    while True:
+        keys = list(tree) if isinstance(tree, dict) else range(len(tree))
+        if not keys:
+            return
+        key = keys[rng.integers(len(keys))]
+        below = tree[key]
+        if isinstance(below, (dict, list)) and below and rng.random() < 0.8:
+            tree = below
+            continue
+        tree[key] = ABSURD[rng.integers(len(ABSURD))]
+        return
+
+
+DAMAGE = (flip_bits, flip_bits, flip_header_bits, truncate, insert, wrong_length)
+ALTERATIONS = (
+    *(flip_bits, flip_header_bits, truncate, insert, wrong_length, table_value, table_value),
+    *(header_value, header_value, header_value, repeat_key, drop_key, data_numbers, data_numbers),
+    shift_tensors,
+)
+
+
+def mutated(rng: Generator, content: bytes) -> tuple[bytes, str, bool]:
+    """A damaged or hostile copy of a file, what was done to it, and whether it must be refused."""
+    if rng.random() < 0.5:
+        way = DAMAGE[rng.integers(len(DAMAGE))]
+        damaged = way(rng, content)
+        return damaged, way.__name__, damaged != content
+    way = ALTERATIONS[rng.integers(len(ALTERATIONS))]
+    return sealed(way(rng, content)), f"sealed {way.__name__}", False
 
 
 def address_space() -> int:
@@ -85,13 +222,14 @@ def run(seed: int, n: int, memory: int, seconds: float) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         for i in range(n):
             content, name = contents[rng.integers(len(contents))]
-            damaged, way = mutated(rng, content)
+            damaged, way, must_be_refused = mutated(rng, content)
             Path(path).write_bytes(damaged)
             faulthandler.dump_traceback_later(10 * seconds, exit=True)
             start = time.process_time()  # a busy machine may delay it
             try:
                 with np.errstate(all="ignore"):
                     read(path, "statistics" if name.startswith("statistics") else "model")
+                assert not must_be_refused, "a damaged file was read"
                 outcome = "valid"
             except ModelFileError as error:
                 check_message(error, path)
@@ -119,7 +257,7 @@ def main() -> None:
         run(options.seed, options.n, options.memory << 20, options.seconds)
         return
 
-    print(f"seed {options.seed}, {options.n} damaged files of {len(GOLDEN)}", flush=True)
+    print(f"seed {options.seed}, {options.n} altered files of {len(GOLDEN)}", flush=True)
     start = time.perf_counter()
     totals: collections.Counter[str] = collections.Counter()
     slowest, n_failed = 0.0, 0

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from bitclass.images import EfficientNetLite0, image_rows, open_images
+from bitclass.images import extractor_named, image_rows, open_images
 from harness import parse_options, seconds_of, write_page
 
 NOTE = "Median images per second, on all cores. Measured by `make images`."
@@ -33,7 +33,7 @@ def main() -> None:
     options, complete = parse_options(parser)
     n, rounds = options.n, options.rounds
     images = list(np.random.default_rng(0).integers(0, 256, (n, 32, 32, 3), dtype=np.uint8))
-    network = EfficientNetLite0()
+    network = extractor_named("cnn")
     prepared = [network.prepare(image) for image in images]
     results = {
         "EfficientNet-Lite0, 224 x 224 pixels": rate(lambda: network.extract(prepared), n, rounds)

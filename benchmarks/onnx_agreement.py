@@ -60,7 +60,7 @@ def compare(model: PackedModel, X: NDArray[np.float32]) -> dict[str, Any]:
     expected = model.predict(X)
     differ = np.flatnonzero(found != expected.astype(found.dtype))
     labels, shares = session.run(["top_labels", "top_probabilities"], {"X": X})
-    top_labels, _, probabilities = model.top_classes(X, 3, probabilities=True)
+    top_labels, _, probabilities, _ = model.top_classes(X, 3, probabilities=True)
     same = (labels == top_labels.astype(labels.dtype)).all(axis=1)
     return {
         "rows": len(X),

@@ -170,7 +170,7 @@ def place_names() -> list[Result]:
         rows = TextRows(names, hasher.features_)
         ours = BinaryCodeClassifier(256, random_state=0)
         ours.fit_batches(
-            lambda first: ((batch.X, batch.labels) for batch in rows.batches(first)),
+            lambda _: rows.pairs(),
             sample=rows.sample(),
         )
         seconds = time.perf_counter() - start

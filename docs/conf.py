@@ -119,7 +119,7 @@ def copy_pages() -> None:
         page.write_text(site_links(page.read_text()))
     lines = [site_links((ROOT / "benchmarks" / "README.md").read_text())]
     lines += ["```{toctree}", ":hidden:", ":glob:", ""]
-    lines += ["results/*", "results/reproduction/report", "/image-datasets", "```", ""]
+    lines += ["results/*", "results/reproduction/report", "```", ""]
     (benchmarks / "index.md").write_text("\n".join(lines))
     for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY"):
         page = ROOT / f"{name}.md"

@@ -152,13 +152,11 @@ def main() -> None:
             draw_folder(Path(folder) / "train", TRAINING_IMAGES, seed=0), extractor
         )
         test = image_rows(draw_folder(Path(folder) / "test", TEST_IMAGES, seed=1), extractor)
-        X_train, y_train = training.sample(training.n_rows)
-        X_test, y_test = test.sample(test.n_rows)
         classifier = BinaryCodeClassifier(n_bits=128, random_state=0)
-        assert y_train is not None
-        predicted = classifier.fit(X_train, y_train).predict(X_test)
+        assert training.labels is not None
+        predicted = classifier.fit(training.X, training.labels).predict(test.X)
         contact_sheet(test.images, predicted).save(options.out)
-    n_correct = int(np.sum(predicted == y_test))
+    n_correct = int(np.sum(predicted == test.labels))
     print(f"trained on {training.n_rows} images of {len(PAINTERS)} classes with {extractor.name}")
     print(f"{n_correct} of {test.n_rows} test images correct; see {options.out}")
 

@@ -26,19 +26,31 @@ using FloatArray = Array<const float>;
 
 // -- Search
 
-HammingIndex* make_index(nb::handle weights) {
+// The biases of classes, or none.
+struct Biases {
+    Biases(nb::handle bias, std::size_t n_classes) {
+        if (!bias.is_none()) values.emplace(bias, "bias", Shape{n_classes});
+    }
+    const float* data() const { return values ? values->data() : nullptr; }
+    std::optional<FloatArray> values;
+};
+
+HammingIndex* make_index(nb::handle weights, nb::handle bias) {
     const Codes packed(weights, "weights", {kAny, kAny});
+    const Biases biases(bias, packed.shape(0));
     const WithoutGil released;
-    return new HammingIndex(packed.data(), packed.shape(0), packed.shape(1));
+    return new HammingIndex(packed.data(), packed.shape(0), packed.shape(1), biases.data());
 }
 
-HammingIndex* make_clustered_index(nb::handle weights, nb::handle centres, nb::handle clusters, std::size_t n_probe) {
+HammingIndex* make_clustered_index(nb::handle weights, nb::handle bias, nb::handle centres, nb::handle clusters,
+                                   std::size_t n_probe) {
     const Codes packed(weights, "weights", {kAny, kAny});
     const Codes packed_centres(centres, "centres", {kAny, packed.shape(1)});
     const Array<const std::int64_t> places(clusters, "clusters", {packed.shape(0)});
+    const Biases biases(bias, packed.shape(0));
     const WithoutGil released;
     return new HammingIndex(packed.data(), packed.shape(0), packed.shape(1), packed_centres.data(),
-                            packed_centres.shape(0), places.data(), n_probe);
+                            packed_centres.shape(0), places.data(), n_probe, biases.data());
 }
 
 void require_count(const char* name, std::size_t found, std::size_t most) {
@@ -135,14 +147,14 @@ struct RescoredArrays {
 };
 
 template <class Float>
-nb::tuple rescore_of(const HammingIndex& index, nb::handle scores, nb::handle intercept, float steepness,
-                     Rescoring wanted, int n_threads) {
+nb::tuple rescore_of(const HammingIndex& index, nb::handle scores, nb::handle intercept, Rescoring wanted,
+                     int n_threads) {
     const Array<const Float> values(scores, "scores", {kAny, kAny});
     const Array<const Float> shift(intercept, "intercept", {values.shape(1)});
     const RescoredArrays out(index, values.shape(0), values.shape(1), wanted);
     return out.with(without_gil([&] {
-        return rescore(values.data(), values.shape(0), values.shape(1), shift.data(), index, steepness, wanted,
-                       out.found(), n_threads);
+        return rescore(values.data(), values.shape(0), values.shape(1), shift.data(), index, wanted, out.found(),
+                       n_threads);
     }));
 }
 
@@ -185,13 +197,13 @@ nb::tuple nearest_of_rows(const Int8Projection& projection, const HammingIndex& 
     return nb::make_tuple(out.indices.object, out.distances.object, bad);
 }
 
-nb::tuple rescored_of_rows(const Int8Projection& projection, const HammingIndex& index, nb::handle X, float steepness,
+nb::tuple rescored_of_rows(const Int8Projection& projection, const HammingIndex& index, nb::handle X,
                            std::size_t n_candidates, std::size_t k, int n_threads) {
     const FeatureArray rows(X, projection.n_features());
     const Rescoring wanted{n_candidates, k};
     const RescoredArrays out(index, rows.shape(0), projection.n_bits(), wanted);
     return out.with(without_gil(
-        [&] { return predict_rescored(projection, index, rows.features, steepness, wanted, out.found(), n_threads); }));
+        [&] { return predict_rescored(projection, index, rows.features, wanted, out.found(), n_threads); }));
 }
 
 // -- Sparse rows
@@ -390,19 +402,22 @@ public:
         return found.object;
     }
 
-    nb::object predict(const NgramHasher& hasher, const HammingIndex& index, nb::handle texts, float steepness,
-                       std::size_t n_candidates, int n_threads) const {
+    // Scores are set only if n_candidates is positive.
+    nb::tuple predict(const NgramHasher& hasher, const HammingIndex& index, nb::handle texts, std::size_t n_candidates,
+                      int n_threads) const {
         const Texts list(texts);
         if (places_.shape(0) != std::size_t{1} << hasher.column_bits()) {
             refuse_value("places: expected one per column of texts, found " + std::to_string(places_.shape(0)));
         }
         if (n_candidates > 0) require_count("n_candidates", n_candidates, index.n_classes());
         require_width(index, projection_.n_bits);
-        const NewArray<std::int64_t> found(list.views.size());
+        const NewArray<std::int64_t> indices(list.views.size());
+        const NewArray<std::int32_t> scores(list.views.size()), distances(list.views.size());
         without_gil([&] {
-            predict_texts(hasher, projection_, index, list.views, steepness, n_candidates, found.data(), n_threads);
+            predict_texts(hasher, projection_, index, list.views, n_candidates,
+                          {indices.data(), distances.data(), scores.data()}, n_threads);
         });
-        return found.object;
+        return nb::make_tuple(indices.object, scores.object, distances.object);
     }
 
 private:
@@ -537,8 +552,8 @@ NB_MODULE(_kernels, m) {
     });
 
     nb::class_<HammingIndex>(m, "HammingIndex")
-        .def(nb::new_(&make_index))
-        .def(nb::new_(&make_clustered_index))
+        .def(nb::new_(&make_index), nb::arg(), nb::arg().none())
+        .def(nb::new_(&make_clustered_index), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg())
         .def("nearest", &nearest)
         .def("top_k", &top_k)
         .def("scores", &scores);
@@ -551,10 +566,10 @@ NB_MODULE(_kernels, m) {
         const auto pack = in_float32(scores) ? &pack_signs_of<float> : &pack_signs_of<double>;
         return pack(scores, intercept);
     });
-    m.def("rescore", [](const HammingIndex& index, nb::handle scores, nb::handle intercept, float steepness,
+    m.def("rescore", [](const HammingIndex& index, nb::handle scores, nb::handle intercept,
                         std::size_t n_candidates, std::size_t k, int n_threads) {
         const auto rescore = in_float32(scores) ? &rescore_of<float> : &rescore_of<double>;
-        return rescore(index, scores, intercept, steepness, {n_candidates, k}, n_threads);
+        return rescore(index, scores, intercept, {n_candidates, k}, n_threads);
     });
     m.def("widen", &widen_rows);
 

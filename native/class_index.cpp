@@ -33,7 +33,7 @@ void order_by_distance(const std::vector<std::int32_t>& products, std::size_t ma
 
 ClassIndex::ClassIndex(const SearchKernels& kernels, const std::uint8_t* weights, std::size_t n_classes,
                        std::size_t n_bytes, const std::uint8_t* centres, std::size_t n_centres,
-                       const std::int64_t* clusters, std::size_t n_probe)
+                       const std::int64_t* clusters, std::size_t n_probe, const Handicaps& handicaps)
     : kernels_(kernels), n_bytes_(n_bytes), n_centres_(n_centres), n_probe_(n_probe), starts_(n_centres),
       sizes_(n_centres) {
     if (n_centres == 0 || n_probe == 0 || n_probe > n_centres) {
@@ -60,6 +60,16 @@ ClassIndex::ClassIndex(const SearchKernels& kernels, const std::uint8_t* weights
     bytes_ = AlignedArray<std::uint8_t>(n_slots * n_bytes);
     for (std::size_t i = 0; i < n_centres; ++i) {
         lay_out(weights, n_bytes, classes_.data() + starts_[i], sizes_[i], bytes_.data() + starts_[i] * n_bytes);
+    }
+    if (handicaps.of_lane.size() > 0) {
+        handicaps_ = Handicaps(n_slots);
+        for (std::size_t i = 0; i < n_centres; ++i) {
+            for (std::size_t slot = 0; slot < chunks_of(sizes_[i], kGroupClasses) * kGroupClasses; ++slot) {
+                const std::uint32_t c = classes_[starts_[i] + std::min(slot, sizes_[i] - 1)];
+                handicaps_.of_lane[starts_[i] + slot] = handicaps.of_lane[c];
+            }
+        }
+        handicaps_.narrow();
     }
     centre_bytes_ = AlignedArray<std::uint8_t>(chunks_of(n_centres, kGroupClasses) * kGroupClasses * n_bytes);
     lay_out(centres, n_bytes, nullptr, n_centres, centre_bytes_.data());
@@ -88,8 +98,9 @@ void ClassIndex::collect(const std::uint32_t* query, Candidates& candidates) con
         const std::size_t cluster = scratch.order[visited];
         if (visited + 1 < n_probe_) prefetch(scratch.order[visited + 1]);
         if (sizes_[cluster] == 0) continue;
-        const ClassGroups members{bytes_.data() + starts_[cluster] * n_bytes_,
+        ClassGroups members{bytes_.data() + starts_[cluster] * n_bytes_,
                                   chunks_of(sizes_[cluster], kGroupClasses), n_bytes_, sizes_[cluster], nullptr};
+        handicaps_.add_to(members, starts_[cluster]);
         Candidates found{scratch.found.data(), scratch.found.data() + room, 0, wanted, threshold};
         kernels_.collect(members, query, 1, &found);
         if (found.size == 0) continue;

@@ -52,7 +52,7 @@ void widen(const Features& halves, float* wide, int n_threads) {
 Int8Projection::Int8Projection(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits,
                                const double* thresholds, const double* steps, const float* centre,
                                const float* inverse_scale)
-    : kernels_(kernels().encode), n_features_(n_features), n_bits_(n_bits), steps_(steps, steps + n_bits) {
+    : kernels_(kernels().encode), n_features_(n_features), n_bits_(n_bits) {
     if (n_features == 0 || n_features > kMaxFeatures) {
         throw std::invalid_argument("projection: int8 precision supports 1 to " + std::to_string(kMaxFeatures) +
                                     " features, found " + std::to_string(n_features));
@@ -72,6 +72,12 @@ Int8Projection::Int8Projection(const std::int8_t* weights, std::size_t n_feature
     starts_ = AlignedArray<std::int32_t>(n_columns);
     thresholds_ = AlignedArray<double>(n_columns);
     for (std::size_t k = 0; k < n_columns; ++k) thresholds_[k] = k < n_bits ? thresholds[k] : -1.0;
+    steps_ = AlignedArray<float>(n_columns);
+    intercept_ = AlignedArray<float>(n_columns);
+    for (std::size_t k = 0; k < n_bits; ++k) {
+        steps_[k] = static_cast<float>(steps[k]);
+        intercept_[k] = static_cast<float>(thresholds[k] * steps[k]);
+    }
     // Unsigned, because intermediate sums may wrap around.
     std::vector<std::uint32_t> sums(n_bits, 0);
     for (std::size_t j = 0; j < n_features; ++j) {
@@ -100,14 +106,6 @@ std::size_t Int8Projection::encode_rows(const Features& features, std::size_t st
                                 activations);
 }
 
-void Int8Projection::scale_activations(float steepness, float* values) const {
-    std::fill_n(values, 2 * n_columns(), 0.0f);
-    for (std::size_t k = 0; k < n_bits_; ++k) {
-        values[k] = static_cast<float>(steps_[k] * double{steepness});
-        values[n_columns() + k] = static_cast<float>(thresholds_[k] * steps_[k] * double{steepness});
-    }
-}
-
 std::size_t Int8Projection::encode(const Features& features, std::uint8_t* codes, int n_threads) const {
     return first_bad_row(features.n_rows, n_threads, [&](std::size_t start, std::size_t n) {
         return encode_rows(features, start, n, codes + start * packed_width(n_bits_));
@@ -126,11 +124,9 @@ std::size_t predict(const Int8Projection& projection, const HammingIndex& index,
 }
 
 std::size_t predict_rescored(const Int8Projection& projection, const HammingIndex& index, const Features& features,
-                             float steepness, Rescoring rescoring, Found found, int n_threads) {
+                             Rescoring rescoring, Found found, int n_threads) {
     const std::size_t width = packed_width(projection.n_bits());
     const std::size_t stride = activation_stride(width);
-    AlignedArray<float> steps(2 * projection.n_columns());
-    projection.scale_activations(steepness, steps.data());
     return first_bad_row(features.n_rows, n_threads, [&](std::size_t start, std::size_t rows) {
         std::vector<std::uint8_t> codes(rows * width);
         thread_local AlignedArray<std::int8_t> active;
@@ -138,8 +134,7 @@ std::size_t predict_rescored(const Int8Projection& projection, const HammingInde
         // Columns past the last panel are never written.
         std::fill_n(active.data(), rows * stride, std::int8_t{0});
         const std::size_t bad =
-            projection.encode_rows(features, start, rows, codes.data(),
-                                   {steps.data(), steps.data() + projection.n_columns(), active.data(), stride});
+            projection.encode_rows(features, start, rows, codes.data(), projection.activations(active.data(), stride));
         index.rescored(codes.data(), active.data(), rows, rescoring, found.from(start * rescoring.k));
         return bad;
     });
@@ -147,7 +142,7 @@ std::size_t predict_rescored(const Int8Projection& projection, const HammingInde
 
 template <class Float>
 std::size_t rescore(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
-                    const HammingIndex& index, float steepness, Rescoring rescoring, Found found, int n_threads) {
+                    const HammingIndex& index, Rescoring rescoring, Found found, int n_threads) {
     const ScoreKernels<Float>& level = kernels().encode;
     const std::size_t stride = activation_stride(packed_width(n_bits));
     return first_bad_row(n, n_threads, [&](std::size_t start, std::size_t rows) {
@@ -155,15 +150,15 @@ std::size_t rescore(const Float* scores, std::size_t n, std::size_t n_bits, cons
         std::vector<std::uint8_t> codes(rows * packed_width(n_bits));
         std::vector<std::int8_t> active(rows * stride);
         const std::size_t bad = level.pack(values, rows, n_bits, intercept, codes.data());
-        level.activate(values, rows, n_bits, intercept, steepness, active.data(), stride);
+        level.activate(values, rows, n_bits, intercept, active.data(), stride);
         index.rescored(codes.data(), active.data(), rows, rescoring, found.from(start * rescoring.k));
         return bad;
     });
 }
 
-template std::size_t rescore(const float*, std::size_t, std::size_t, const float*, const HammingIndex&, float,
-                             Rescoring, Found, int);
-template std::size_t rescore(const double*, std::size_t, std::size_t, const double*, const HammingIndex&, float,
-                             Rescoring, Found, int);
+template std::size_t rescore(const float*, std::size_t, std::size_t, const float*, const HammingIndex&, Rescoring,
+                             Found, int);
+template std::size_t rescore(const double*, std::size_t, std::size_t, const double*, const HammingIndex&, Rescoring,
+                             Found, int);
 
 }  // namespace bitclass

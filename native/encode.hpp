@@ -46,8 +46,8 @@ struct Int8Panels {
 // Converts the sums of an int8 projection to activations: see simd/encode_loops.hpp. With padding, whose
 // activations are 0.
 struct Int8Activations {
-    const float* steps;      // scale of each column, times the steepness of tanh
-    const float* intercept;  // times the steepness of tanh
+    const float* steps;      // scale of each column
+    const float* intercept;
     std::int8_t* out;        // rows of `stride` bytes, or null to compute codes only
     std::size_t stride;
 };
@@ -60,7 +60,7 @@ struct ScoreKernels {
     std::size_t (*pack)(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
                         std::uint8_t* codes);
     // Activations of the scores, rows `stride` bytes apart, zeros past the last bit.
-    void (*activate)(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept, float steepness,
+    void (*activate)(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
                      std::int8_t* activations, std::size_t stride);
 };
 
@@ -105,9 +105,10 @@ public:
     // Rows [start, start + n), on the calling thread.
     std::size_t encode_rows(const Features& features, std::size_t start, std::size_t n, std::uint8_t* codes,
                             const Int8Activations& activations = {}) const;
-    // Sets `values`, of 2 * n_columns() entries, to steps and intercepts for activations of this steepness.
-    void scale_activations(float steepness, float* values) const;
-    std::size_t n_columns() const { return thresholds_.size(); }
+    // What encode_rows needs to write activations, in rows of `stride` bytes.
+    Int8Activations activations(std::int8_t* out, std::size_t stride) const {
+        return {steps_.data(), intercept_.data(), out, stride};
+    }
 
     std::size_t n_features() const { return n_features_; }
     std::size_t n_bits() const { return n_bits_; }
@@ -124,7 +125,7 @@ private:
     AlignedArray<std::uint8_t> weights_;
     AlignedArray<std::int32_t> starts_;
     AlignedArray<double> thresholds_;
-    std::vector<double> steps_;
+    AlignedArray<float> steps_, intercept_;
     AlignedArray<float> centre_;
     AlignedArray<float> inverse_scale_;
 };
@@ -134,13 +135,13 @@ private:
 std::size_t predict(const Int8Projection& projection, const HammingIndex& index, const Features& features, Found found,
                     int n_threads);
 
-// The same, with the nearest classes ranked by real-valued codes, tanh(steepness * scores).
+// The same, with the nearest classes ranked by real-valued codes, tanh(scores).
 std::size_t predict_rescored(const Int8Projection& projection, const HammingIndex& index, const Features& features,
-                             float steepness, Rescoring rescoring, Found found, int n_threads);
+                             Rescoring rescoring, Found found, int n_threads);
 
 // The same from scores, n rows of n_bits, float or double.
 template <class Float>
 std::size_t rescore(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
-                    const HammingIndex& index, float steepness, Rescoring rescoring, Found found, int n_threads);
+                    const HammingIndex& index, Rescoring rescoring, Found found, int n_threads);
 
 }  // namespace bitclass

@@ -85,12 +85,14 @@ private:
 };
 
 class HammingIndex;
+struct Found;
 struct SparseProjection;
 
 // Predicts texts in one pass: the nearest class of each, or, unless n_candidates is 0, the best of the n_candidates
-// nearest by real-valued codes. Equivalent to predict and predict_rescored of encode.hpp on the rows of the texts.
+// nearest by real-valued codes, with its score. Equivalent to predict and predict_rescored of encode.hpp on the rows of
+// the texts.
 void predict_texts(const NgramHasher& hasher, const SparseProjection& projection, const HammingIndex& index,
-                   const std::vector<std::string_view>& texts, float steepness, std::size_t n_candidates,
-                   std::int64_t* indices, int n_threads);
+                   const std::vector<std::string_view>& texts, std::size_t n_candidates, Found found,
+                   int n_threads);
 
 }  // namespace bitclass

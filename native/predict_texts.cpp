@@ -7,8 +7,8 @@
 namespace bitclass {
 
 void predict_texts(const NgramHasher& hasher, const SparseProjection& projection, const HammingIndex& index,
-                   const std::vector<std::string_view>& texts, float steepness, std::size_t n_candidates,
-                   std::int64_t* indices, int n_threads) {
+                   const std::vector<std::string_view>& texts, std::size_t n_candidates, Found found,
+                   int n_threads) {
     constexpr std::size_t kTextsPerChunk = 32;
     parallel_for(chunks_of(texts.size(), kTextsPerChunk), n_threads, [&](std::size_t chunk) {
         const std::size_t start = chunk * kTextsPerChunk;
@@ -20,18 +20,16 @@ void predict_texts(const NgramHasher& hasher, const SparseProjection& projection
             starts.push_back(static_cast<std::int64_t>(row.columns.size()));
         }
         std::vector<float> scores(n * projection.n_bits);
-        std::vector<std::int32_t> distances(n), products(n);
-        const Found found{indices + start, distances.data(), products.data()};
         sparse_scores({starts.data(), row.columns.data(), row.values.data(), n}, projection, scores.data(), 1);
         if (n_candidates > 0) {
-            rescore(scores.data(), n, projection.n_bits, projection.intercept, index, steepness, {n_candidates, 1},
-                    found, 1);
+            rescore(scores.data(), n, projection.n_bits, projection.intercept, index, {n_candidates, 1},
+                    found.from(start), 1);
             return;
         }
         std::vector<std::uint8_t> codes(n * packed_width(projection.n_bits));
         const ScoreKernels<float>& level = kernels().encode;
         level.pack(scores.data(), n, projection.n_bits, projection.intercept, codes.data());
-        index.nearest(codes.data(), n, found, 1);
+        index.nearest(codes.data(), n, found.from(start), 1);
     });
 }
 

@@ -1,6 +1,7 @@
 #include "search.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -17,11 +18,6 @@ namespace {
 // Queries that scan the same classes together while these are in the cache.
 constexpr std::size_t kQueriesPerPass = 32;
 
-void write_key(std::uint64_t key, std::size_t place, Found found) {
-    found.indices[place] = static_cast<std::int64_t>(key & 0xffffffffu);
-    found.distances[place] = static_cast<std::int32_t>(key >> 32);
-}
-
 }  // namespace
 
 void lay_out(const std::uint8_t* rows, std::size_t n_bytes, const std::uint32_t* order, std::size_t n,
@@ -34,7 +30,21 @@ void lay_out(const std::uint8_t* rows, std::size_t n_bytes, const std::uint32_t*
     }
 }
 
-HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes)
+void Handicaps::narrow() {
+    largest = *std::max_element(of_lane.data(), of_lane.data() + of_lane.size());
+    if (largest > kMaxInBytes) return;
+    bytes = AlignedArray<std::uint8_t>(of_lane.size());
+    for (std::size_t i = 0; i < of_lane.size(); ++i) bytes[i] = static_cast<std::uint8_t>(of_lane[i]);
+}
+
+void Handicaps::add_to(ClassGroups& groups, std::size_t first) const {
+    if (of_lane.size() == 0) return;
+    groups.handicaps = of_lane.data() + first;
+    groups.byte_handicaps = bytes.size() == 0 ? nullptr : bytes.data() + first;
+    groups.max_handicap = largest;
+}
+
+HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes, const float* bias)
     : kernels_(kernels().search), n_classes_(n_classes), n_bytes_(n_bytes) {
     if (n_classes == 0 || n_classes >= (std::size_t{1} << 31)) {
         throw std::invalid_argument("weights: expected 1 to 2147483647 classes, found " + std::to_string(n_classes));
@@ -49,14 +59,35 @@ HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, s
     const std::size_t row_length = chunks_of(n_bytes, 8);
     rows_ = AlignedArray<std::uint64_t>(n_classes * row_length);
     for (std::size_t c = 0; c < n_classes; ++c) std::memcpy(&rows_[c * row_length], weights + c * n_bytes, n_bytes);
+    if (bias != nullptr) set_bias(bias);
+}
+
+void HammingIndex::set_bias(const float* bias) {
+    std::vector<std::int32_t> halves;  // of the even integers next to the biases
+    for (std::size_t c = 0; c < n_classes_; ++c) {
+        if (!(std::fabs(bias[c]) <= kMaxBias)) {
+            throw std::invalid_argument("bias: expected numbers from -1048576 to 1048576, found " +
+                                        std::to_string(bias[c]) + " for class " + std::to_string(c));
+        }
+        halves.push_back(static_cast<std::int32_t>(std::nearbyint(double{bias[c]} / 2.0)));
+        biases_.push_back(static_cast<std::int32_t>(std::nearbyint(double{bias[c]} * 127.0)));
+    }
+    const std::int32_t most = *std::max_element(halves.begin(), halves.end());
+    largest_even_ = 2 * most;
+    handicaps_ = Handicaps(n_groups_ * kGroupClasses);
+    for (std::size_t slot = 0; slot < n_groups_ * kGroupClasses; ++slot) {
+        handicaps_.of_lane[slot] = static_cast<std::uint32_t>(most - halves[std::min(slot, n_classes_ - 1)]);
+    }
+    handicaps_.narrow();
+    if (handicaps_.largest == 0) handicaps_ = Handicaps();
 }
 
 HammingIndex::HammingIndex(const std::uint8_t* weights, std::size_t n_classes, std::size_t n_bytes,
                            const std::uint8_t* centres, std::size_t n_centres, const std::int64_t* clusters,
-                           std::size_t n_probe)
-    : HammingIndex(weights, n_classes, n_bytes) {
-    clusters_ =
-        std::make_unique<ClassIndex>(kernels_, weights, n_classes, n_bytes, centres, n_centres, clusters, n_probe);
+                           std::size_t n_probe, const float* bias)
+    : HammingIndex(weights, n_classes, n_bytes, bias) {
+    clusters_ = std::make_unique<ClassIndex>(kernels_, weights, n_classes, n_bytes, centres, n_centres, clusters,
+                                             n_probe, handicaps_);
 }
 
 HammingIndex::~HammingIndex() = default;
@@ -134,6 +165,9 @@ void HammingIndex::rescored(const std::uint8_t* codes, const std::int8_t* activa
     std::vector<std::uint32_t> order(rescoring.n_candidates);
     visit_nearest(codes, n, rescoring.n_candidates, [&](std::size_t i, const Candidates& list) {
         kernels_.rescore(groups(), list, activations + i * stride, products.data());
+        if (!biases_.empty()) {
+            for (std::size_t j = 0; j < list.size; ++j) products[j] += biases_[list.classes[j]];
+        }
         // Candidates are ordered by class, which breaks ties.
         const auto better = [&](std::uint32_t a, std::uint32_t b) {
             if (products[a] != products[b]) return products[a] > products[b];
@@ -147,9 +181,8 @@ void HammingIndex::rescored(const std::uint8_t* codes, const std::int8_t* activa
             std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(), better);
         }
         for (std::size_t j = 0; j < k; ++j) {
-            found.indices[i * k + j] = list.classes[order[j]];
+            write_key(std::uint64_t{list.distances[order[j]]} << 32 | list.classes[order[j]], i * k + j, found);
             found.scores[i * k + j] = products[order[j]];
-            found.distances[i * k + j] = static_cast<std::int32_t>(list.distances[order[j]]);
         }
     });
 }
@@ -157,7 +190,8 @@ void HammingIndex::rescored(const std::uint8_t* codes, const std::int8_t* activa
 void HammingIndex::scores(const std::uint8_t* codes, std::size_t n, std::size_t n_bits, std::int32_t* scores,
                           int n_threads) const {
     by_chunks(codes, n, n_threads, [&](std::size_t start, std::size_t rows, const std::uint32_t* queries) {
-        kernels_.scores(groups(), queries, rows, static_cast<std::int32_t>(n_bits), scores + start * n_classes_);
+        const std::int32_t most = static_cast<std::int32_t>(n_bits) + largest_even_;
+        kernels_.scores(groups(), queries, rows, most, scores + start * n_classes_);
     });
 }
 
@@ -172,6 +206,18 @@ void HammingIndex::repeat_bytes(const std::uint8_t* codes, std::size_t n, std::u
     for (std::size_t i = 0; i < n * n_bytes_; ++i) queries[i] = codes[i] * 0x01010101u;
 }
 
-ClassGroups HammingIndex::groups() const { return {bytes_.data(), n_groups_, n_bytes_, n_classes_, rows_.data()}; }
+// A key is the distance with its handicap << 32 | class.
+void HammingIndex::write_key(std::uint64_t key, std::size_t place, Found found) const {
+    const std::uint64_t c = key & 0xffffffffu;
+    const std::uint32_t handicap = handicaps_.of_lane.size() == 0 ? 0 : handicaps_.of_lane[c];
+    found.indices[place] = static_cast<std::int64_t>(c);
+    found.distances[place] = static_cast<std::int32_t>((key >> 32) - handicap);
+}
+
+ClassGroups HammingIndex::groups() const {
+    ClassGroups groups{bytes_.data(), n_groups_, n_bytes_, n_classes_, rows_.data()};
+    handicaps_.add_to(groups);
+    return groups;
+}
 
 }  // namespace bitclass

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -64,10 +65,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     images.set_defaults(command=_images)
 
-    gist = commands.add_parser("gist", help="GIST features of a folder of images")
-    gist.add_argument("folder", type=Path)
-    gist.add_argument("out", type=Path, help="FILE.npy; classes are written to FILE.labels.npy")
-    gist.set_defaults(command=_gist)
+    features = commands.add_parser("features", help="features of a folder of images")
+    features.add_argument("folder", type=Path)
+    features.add_argument("out", type=Path, help="FILE.npy; classes are written to FILE.labels.npy")
+    features.add_argument("--extractor", default="cnn", help="cnn, onnx:FILE or gist")
+    features.set_defaults(command=_features)
     return parser
 
 
@@ -114,15 +116,16 @@ def _images(options: argparse.Namespace) -> None:
     print(f"{options.folder}: {n_train} training and {n_test} test images")
 
 
-def _gist(options: argparse.Namespace) -> None:
-    from bitclass.images import image_rows, open_images
+def _features(options: argparse.Namespace) -> None:
+    from bitclass.images import extractor_named, image_rows, open_images
     from reproduction.gist import Gist
 
-    rows = image_rows(open_images(options.folder), Gist())
-    X, labels = rows.sample(rows.n_rows)
-    np.save(options.out, X)
-    if labels is not None:
-        np.save(options.out.with_suffix(".labels.npy"), labels)
+    is_gist = options.extractor == "gist"
+    extractor: Any = Gist() if is_gist else extractor_named(options.extractor)
+    rows = image_rows(open_images(options.folder), extractor)
+    np.save(options.out, rows.X)
+    if rows.labels is not None:
+        np.save(options.out.with_suffix(".labels.npy"), rows.labels)
     print(rows.description)
 
 

@@ -1,7 +1,7 @@
 """The paper's images, unpacked from published archives into ``train/CLASS`` and ``test/CLASS``.
 
-``bitclass features`` extracts the features of such a folder. No code in an archive is executed: the
-pickles of CIFAR-10 may contain only plain data and arrays.
+``python -m reproduction features`` extracts the features of such a folder. No code in an archive is
+executed: the pickles of CIFAR-10 may contain only plain data and arrays.
 """
 
 from __future__ import annotations

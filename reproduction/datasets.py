@@ -43,7 +43,7 @@ class Dataset:
     load: Callable[[Path | None, int], Split]  # from a folder of feature files and a seed
     # Feature file without its extension: ``FILE.npz`` with X_train, y_train, X_test and y_test; or
     # ``FILE_train.npy``, ``FILE_train.labels.npy`` and the same for test, as written by
-    # ``bitclass features``.
+    # ``python -m reproduction features``.
     file: str | None = None
     content: str = ""  # of the file, for error messages
     optional: bool = False  # whether a full run skips it if its file is missing

@@ -11,18 +11,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL.Image import Resampling
+from PIL.Image import Image, Resampling, fromarray
 from scipy import fft
 
 from bitclass._native import effective_threads
-from bitclass.images import Extractor, decode
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 __all__ = ["Gist"]
 
@@ -39,7 +34,7 @@ _CONTRAST_CYCLES, _CONTRAST_BORDER, _CONTRAST_FLOOR = 4.0, 5, 0.2
 
 
 @dataclass(frozen=True)
-class Gist(Extractor):
+class Gist:
     """GIST-512: 4 scales x 8 orientations x 4 x 4 blocks of grey images.
 
     The centre square is shrunk to `size` pixels if it is larger, and kept if it is smaller: filters
@@ -55,17 +50,12 @@ class Gist(Extractor):
 
     def prepare(self, image: Image | NDArray[np.uint8]) -> NDArray[np.uint8]:
         """The centre square, in 16 to `size` pixels."""
-        if isinstance(image, np.ndarray):
-            image = decode(image, "image")
-        old = min(image.size)
+        whole = fromarray(image) if isinstance(image, np.ndarray) else image
+        old = min(whole.size)
         side = min(max(old, 16), self.size)
-        left, top = (image.width - old) / 2, (image.height - old) / 2
+        left, top = (whole.width - old) / 2, (whole.height - old) / 2
         box = (left, top, left + old, top + old)
-        return np.asarray(image.resize((side, side), Resampling.BILINEAR, box=box))
-
-    def specification(self) -> dict[str, Any]:
-        """Parameters that determine the features."""
-        return {"kind": self.name, "size": self.size}
+        return np.asarray(whole.resize((side, side), Resampling.BILINEAR, box=box))
 
     def extract(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         """Features of prepared images."""

@@ -1,14 +1,31 @@
-"""Model and statistics files with one alteration, otherwise well-formed."""
+"""Files with one alteration, otherwise well-formed: their digests are right."""
 
+import hashlib
 import json
+import struct
 
 import numpy as np
 from safetensors import numpy as safetensors
 
-from mutations import join, split
-
 #: In the place of a value: the header loses the entry.
 DROPPED = object()
+
+
+def split(content):
+    """Table and data of a well-formed file."""
+    (length,) = struct.unpack("<Q", content[:8])
+    return json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
+def join(table, data):
+    """A file of a table, given as JSON text or as an object."""
+    text = table if isinstance(table, bytes) else json.dumps(table).encode()
+    return sealed(struct.pack("<Q", len(text)) + text + data)
+
+
+def sealed(content):
+    """The same content with the right digest."""
+    return content[:-32] + hashlib.sha256(content[:-32]).digest()
 
 
 def with_table(content, change):
@@ -31,10 +48,10 @@ def with_header(content, **changes):
 
 
 def with_arrays(content, change):
-    """The file that safetensors writes after `change` modified the arrays."""
+    """The file after `change` modified the arrays."""
     arrays = {name: array.copy() for name, array in safetensors.load(content).items()}
     change(arrays)
-    return safetensors.save(arrays, metadata=split(content)[0]["__metadata__"])
+    return sealed(safetensors.save(arrays, metadata=split(content)[0]["__metadata__"]))
 
 
 def with_data(content, name, dtype, values):
@@ -46,11 +63,11 @@ def with_data(content, name, dtype, values):
     return with_arrays(content, change)
 
 
-def with_labels(content, text, dtype=None):
+def with_labels(content, text, kind=None):
     """Other text as labels."""
     labels = np.frombuffer(text, dtype=np.uint8)
     changed = with_arrays(content, lambda arrays: arrays.update(classes=labels))
-    return changed if dtype is None else with_header(changed, labels=dtype)
+    return changed if kind is None else with_header(changed, labels=kind)
 
 
 def without_tensor(content, *names):

@@ -1,12 +1,13 @@
-"""An independent reader of model files, written from docs/format.md with JSON, struct and NumPy."""
+"""An independent reader of model files, written from docs/format.md with JSON and NumPy."""
 
+import hashlib
 import json
 import struct
 
 import numpy as np
 
 TYPES = {
-    "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "F16": "<f2",
+    "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "F16": "<f2",
     "U32": "<u4", "I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8",
 }  # fmt: skip
 
@@ -15,12 +16,11 @@ class Reader:
     def __init__(self, path):
         with open(path, "rb") as file:
             content = file.read()
+        assert hashlib.sha256(content[:-32]).digest() == content[-32:]
         (length,) = struct.unpack("<Q", content[:8])
         table = json.loads(content[8 : 8 + length])
         self.header = json.loads(table.pop("__metadata__")["bitclass"])
-        assert self.header["version"] in (1, 2, 3)
-        self.rescore = self.header.get("rescore", 0)
-        assert self.header["kind"] == "model"
+        assert (self.header["version"], self.header["kind"]) == (1, "model")
         data = content[8 + length :]
         self.tensors = {}
         for name, entry in table.items():
@@ -29,15 +29,13 @@ class Reader:
             self.tensors[name] = values.reshape(entry["shape"])
 
     def labels(self):
-        kind, held = self.header["labels"], self.tensors["classes"]
-        if kind[1] in "biuf":
-            return held.astype(kind)
-        if kind[1] in "mM":
-            return held.view("<" + kind[1:]).astype(kind)
-        values = json.loads(held.tobytes())
-        if kind[1] == "S":
-            values = [value.encode("latin-1") for value in values]
-        return np.array(values, dtype=kind)
+        kind, stored = self.header["labels"], self.tensors["classes"]
+        if kind in ("str", "object"):
+            return np.array(json.loads(stored.tobytes()), dtype=kind)
+        return stored.astype(kind)
+
+    def bias(self):
+        return self.tensors.get("bias", np.zeros(len(self.tensors["weights"]))).astype(float)
 
     def hash_function(self):
         projection = self.tensors["projection"]
@@ -93,6 +91,7 @@ class Reader:
             z = x
             if "centre" in self.tensors or "scale" in self.tensors:
                 z = (x - self.centre()) * (np.float32(1) / self.scale())
+                z = np.where(Q.any(axis=1), z.clip(-32, 32), np.float32(0))
             m = np.abs(z).max()
             q, f = np.zeros_like(z), np.float32(1)
             if m >= 1e-30 and np.isfinite(m):
@@ -108,26 +107,28 @@ class Reader:
         return np.array([[row[k // 8] >> (k % 8) & 1 for k in range(r)] for row in weights])
 
     def distances(self, X):
-        return (self.bits(X)[:, None, :] != self.weight_bits()[None]).sum(axis=2)
+        """Hamming distances, less half the biases rounded to even integers."""
+        differ = (self.bits(X)[:, None, :] != self.weight_bits()[None]).sum(axis=2)
+        return differ - np.rint(self.bias() / 2)
 
     def predict(self, X):
         return self.labels()[self.scores(X).argmax(axis=1)]
 
     def scores(self, X):
         """Scores that rank the classes; those on the short list come first."""
-        distances = self.distances(X)
-        scores = -distances.astype(float)
-        if self.rescore:
-            q = np.rint(127 * np.tanh(self.header["steepness"] * self.values(X))) / 127
-            rescored = q @ (2.0 * self.weight_bits().T - 1)
-            short = np.argsort(distances, axis=1, kind="stable")[:, : self.rescore]
-            scores -= 10 * distances.shape[1] + q.shape[1]
+        distances, rescore = self.distances(X), self.header["rescore"]
+        scores = self.tensors["projection"].shape[1] - 2 * distances.astype(float)
+        if rescore:
+            q = np.rint(127 * np.tanh(self.values(X))) / 127
+            rescored = q @ (2.0 * self.weight_bits().T - 1) + np.rint(127 * self.bias()) / 127
+            short = np.argsort(distances, axis=1, kind="stable")[:, :rescore]
+            scores -= 1e9
             best = np.take_along_axis(rescored - 1e-6 * distances, short, axis=1)
             np.put_along_axis(scores, short, best, axis=1)
         return scores
 
-    def probabilities(self, X):
-        r = self.tensors["projection"].shape[1]
-        logits = (r - 2 * self.distances(X)) / self.header["temperature"]
-        powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return powers / powers.sum(axis=1, keepdims=True)
+    def typicality(self, X):
+        """Share of the known rows whose best score is at most that of each row."""
+        best = self.scores(X).max(axis=1)
+        table = self.tensors["typicality"]
+        return (table[None, :] <= best[:, None]).mean(axis=1)

@@ -20,8 +20,7 @@ def made(labels, n_bits=20, d=7, precision="int8", centre=True, scale=True, seed
         scale=rng.uniform(1e-3, 1e3, d).astype(np.float32) if scale else None,
         precision=precision,
     )
-    summary = {"loss": "none", "note": "über"}
-    given = {"rescore": 2, "steepness": 0.7, "temperature": 1.0 / 3.0, "summary": summary}
+    given = {"rescore": 2, "temperature": 1.0 / 3.0, "summary": {"note": "über"}}
     return PackedModel(labels, weights, hash_function, **given)
 
 

@@ -12,12 +12,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from bitclass.images import OnnxNetwork
+from bitclass.images import extractor_named
 
 
 @functools.cache
 def small_network():
-    """512 features of images of 32 x 32, by a network in a temporary file."""
+    """512 features of images of 32 x 32, by the network in the temporary file `.file`."""
     kernel = np.random.default_rng(0).standard_normal((32, 3, 5, 5)).astype(np.float32)
     kernel -= kernel.mean(axis=(1, 2, 3), keepdims=True)
     nodes = [
@@ -39,4 +39,6 @@ def small_network():
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     onnx.save(model, folder / "small.onnx")
-    return OnnxNetwork(str(folder / "small.onnx"))
+    network = extractor_named(f"onnx:{folder / 'small.onnx'}")
+    network.file = str(folder / "small.onnx")
+    return network

@@ -82,7 +82,7 @@ def test_ties_go_to_the_lowest_class_index(put, n_classes, k, n_bits):
     X = random.choice([-1.0, 1.0], (40, n_bits)).astype(np.float32)
     distances = (n_bits - X @ weights.T) / 2
     expected = np.argsort(distances, axis=1, kind="stable")[:, :k]
-    found, apart = model.top_classes(put(X), k)
+    found, apart, *_ = model.top_classes(put(X), k)
     nearest = device_search(model, put(X)).nearest(put(X), k)
     np.testing.assert_array_equal(to_host(nearest), expected)
     np.testing.assert_array_equal(to_host(found), expected)

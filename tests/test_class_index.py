@@ -50,7 +50,7 @@ def test_probabilities_of_approximate_results_are_exact():
     model, X = model_of(2000, 16), rows(n=20)
     dense = model.predict_proba(X)
     model.n_probe = 2
-    labels, _, probabilities = model.top_classes(X, 3, probabilities=True)
+    labels, _, probabilities, _ = model.top_classes(X, 3, probabilities=True)
     assert_array_equal(probabilities, np.take_along_axis(dense, labels - 100, axis=1))
 
 

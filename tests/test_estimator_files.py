@@ -75,14 +75,12 @@ def test_feature_names_are_saved(tmp_path, blobs):
 @pytest.mark.parametrize(
     "summary",
     [
-        {"parameters": 3},
         {"parameters": {"alpha": {}}},
         {"parameters": {"alpha": {"pairs": [1]}}},
         {"n_rounds": "many"},
         {"n_rounds": 1, "history": 5},
         {"n_rounds": 1, "history": [[1, "W"]]},
         {"n_rounds": 1, "history": [[10**12, "W", {}]]},
-        {"refinement": [1, 2]},
     ],
 )
 def test_an_invalid_summary_prevents_only_the_estimator(tmp_path, summary):

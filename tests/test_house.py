@@ -12,7 +12,7 @@ SOURCE = Path(bitclass.__file__).parent
 
 # Each module or package may import those named here, and itself: imports point one way.
 FOUNDATION = {"arrays", "codes", "_native"}
-MODEL = FOUNDATION | {"device", "hash_function", "model", "storage"}
+MODEL = FOUNDATION | {"device", "hash_function", "model", "report", "storage"}
 LEARNING = MODEL | {"_warn", "losses", "training"}
 ESTIMATOR = LEARNING | {"summary", "validation", "classifier", "documentation"}
 FILES = MODEL | {"classifier", "training", "io", "images"}
@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "codes": {"_warn"},
     "device": FOUNDATION,
     "losses": set(),
+    "report": set(),
     "_warn": set(),
     "documentation": set(),
     "_native": {"codes"},
@@ -37,9 +38,9 @@ MAY_IMPORT = {
     "images": FILES,
     "text": FILES | {"documentation"},
     "serving": FILES | {"text"},
-    "distributed": ESTIMATOR | FILES,
+    "dask": ESTIMATOR,
     "__main__": {"cli"},
-    "cli": ESTIMATOR | FILES | {"distributed", "serving", "text", ""},
+    "cli": ESTIMATOR | FILES | {"serving", "text", ""},
 }
 
 

@@ -15,41 +15,44 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import bitclass
+from altered_files import split
 from bitclass import BinaryCodeClassifier, PackedModel
 from bitclass.codes import pack
 from bitclass.hash_function import HashFunction
-from bitclass.storage import PROJECTION_TYPES, load, read_header, save
-from bitclass.storage import labels as storage_labels
+from bitclass.report import Epoch, Report
+from bitclass.storage import (
+    PROJECTION_TYPES,
+    Content,
+    Expected,
+    ModelFileError,
+    load,
+    open_file,
+    read_classes,
+    read_header,
+    save,
+    write_file,
+)
 from format_reader import Reader
-from mutations import split
 from packed_models import made, plain, rows, saved
 
 GOLDEN = Path(__file__).parent / "golden"
-EXPECTED = json.loads((GOLDEN / "expected_v1.json").read_text())
+EXPECTED = json.loads((GOLDEN / "expected.json").read_text())
 
 LABELS = {
     "text": np.array(["b", "a", "long label with spaces"]),
-    "unicode": np.array(["", "Ångström", "日本語", "😀", 'quote " and \\ and \n', "\ud800"]),
-    "wider than needed": np.array(["a", "b"], dtype="<U40"),
-    "bytes": np.array([b"", b"ab", b"\xff\xfe", b"\x00a"]),
+    "unicode": np.array(["", "Ångström", "日本語", "😀", 'quote " and \\ and \n']),
+    "objects": np.array(["日本", "1", "ends in null\0"], dtype=object),
     "bool": np.array([False, True]),
     **{f"{kind}{8 * size}": np.array([1, 100, 7], dtype=f"{kind}{size}")
        for kind in "iu" for size in (1, 2, 4, 8)},
     "least and most": np.array([-(2**63), 2**63 - 1]),
     "most unsigned": np.array([0, 2**64 - 1], dtype=np.uint64),
-    **{f"f{8 * size}": np.array([-0.5, 1e4, np.inf], dtype=f"f{size}") for size in (2, 4, 8)},
-    "big endian": np.array([1, 2, 3], dtype=">i4"),
-    "big endian text": np.array(["a", "ü"], dtype=">U3"),
-    "days": np.array(["2020-01-01", "1066-10-14"], dtype="M8[D]"),
-    "spans": np.array([1, -5], dtype="m8[25us]"),
-    "objects": np.array(["日本", "1", 1, -(10**40), 2.0, 5e-324, -0.0], dtype=object),
-    "objects of truth values": np.array([True, False], dtype=object),
+    **{f"f{8 * size}": np.array([-3.0, 0.0, 1e4], dtype=f"f{size}") for size in (2, 4, 8)},
 }  # fmt: skip
 
 
 def assert_same_labels(a, b):
     assert a.dtype == b.dtype
-    assert a.dtype.str == b.dtype.str
     np.testing.assert_array_equal(a, b)
     assert [repr(label) for label in a.tolist()] == [repr(label) for label in b.tolist()]
 
@@ -57,7 +60,7 @@ def assert_same_labels(a, b):
 def assert_same_model(a, b, X):
     assert_same_labels(a.classes, b.classes)
     np.testing.assert_array_equal(a.weights, b.weights)
-    for name in ("temperature", "n_bits", "rescore", "steepness"):
+    for name in ("temperature", "n_bits", "rescore"):
         assert getattr(a, name) == getattr(b, name)
     assert a.hash_function.precision == b.hash_function.precision
     np.testing.assert_array_equal(a.encode(X), b.encode(X))
@@ -83,7 +86,7 @@ def test_labels_of_every_kind_survive_a_round_trip(tmp_path, kind):
     assert (len(content) - len(data)) % 8 == 0
     for name, entry in table.items():
         if name != "__metadata__":
-            size = {"8": 1, "L": 1, "6": 2, "2": 4, "4": 8}[entry["dtype"][-1]]
+            size = {"8": 1, "6": 2, "2": 4, "4": 8}[entry["dtype"][-1]]
             assert entry["data_offsets"][0] % size == 0
 
 
@@ -130,62 +133,33 @@ def test_float32_codes_stay_close_with_a_rounded_projection(tmp_path, projection
     assert changed.sum() / (256 * len(X)) < most
 
 
-@given(hnp.arrays(st.sampled_from(["<U6", "|S4", "<i2", "<f4", "M8[s]"]), st.integers(1, 8)))
+@given(hnp.arrays(st.sampled_from(["<U6", "<i2", "<f4", ">i4"]), st.integers(1, 8)))
 def test_any_labels_survive_a_round_trip_or_are_rejected(tmp_path_factory, labels):
-    try:
-        distinct = len(np.unique(labels)) == len(labels) and np.array_equal(labels, labels)
-    except UnicodeError:
-        return
     path = tmp_path_factory.getbasetemp() / "any.safetensors"
-    if distinct:
+    try:
         save(path, made(labels, n_bits=3, d=1))
-        assert_same_labels(load(path).classes, labels)
+    except ValueError as error:
+        assert str(error).startswith("labels: ")  # noqa: PT017
     else:
-        with pytest.raises(ValueError, match="distinct|NaN"):
-            save(path, made(labels, n_bits=3, d=1))
-
-
-def test_labels_with_equal_hashes_do_not_make_loading_quadratic(tmp_path, monkeypatch):
-    labels = np.array([i * (2**61 - 1) for i in range(4000)], dtype=object)
-    assert len({hash(label) for label in labels}) == 1
-    save(tmp_path / "model", plain(np.ones((1, 8)), labels=labels))
-    n_compared = 0
-
-    class Counted(int):
-        __hash__ = int.__hash__
-
-        def __lt__(self, other):
-            nonlocal n_compared
-            n_compared += 1
-            return int(self) < int(other)
-
-        def __eq__(self, other):
-            nonlocal n_compared
-            n_compared += 1
-            return int(self) == int(other)
-
-    parse = storage_labels.parse_json
-    monkeypatch.setattr(
-        storage_labels, "parse_json", lambda *given: [Counted(v) for v in parse(*given)]
-    )
-    monkeypatch.setattr(storage_labels, "_OBJECT_TYPES", (Counted,))
-    assert_same_labels(load(tmp_path / "model").classes, labels)
-    assert 0 < n_compared < 40 * len(labels), "n^2 / 2 would be 8 million"
+        assert load(path).classes.tolist() == labels.tolist()
 
 
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (np.array([1 + 2j, 3]), "complex128.*cannot be saved"),
-        (np.array([1.0, np.nan]), "NaN"),
-        (np.array(["NaT", "2020"], dtype="M8[Y]"), "NaT"),
-        (np.array([None, "a"], dtype=object), "None of type NoneType"),
-        (np.array([("a", 1), ("b", 2)], dtype=object), "one axis"),
-        (np.array([float("inf"), 1.0], dtype=object), "inf"),
-        (np.array([10**5000, 1], dtype=object), "digits"),
-        (np.array([1, True], dtype=object), "distinct"),
+        (np.array([1 + 2j, 3]), "found complex128; convert them to text"),
+        (np.array([b"a", b"b"]), r"found \|S1; convert them to text"),
+        (np.array(["2019", "2020"], dtype="M8[Y]"), "found datetime64.* convert them to text"),
+        (np.array([1.0, 2.5]), "found 2.5; if these are classes, convert"),
+        (np.array([1.0, np.nan]), "found nan"),
+        (np.array([-np.inf, 1.0]), "found -inf"),
+        (np.array([None, "a"], dtype=object), "found None of type NoneType in an array of objects"),
+        (np.array([1, "a"], dtype=object), "found 1 of type int in an array of objects"),
+        (np.array([("a", 1), ("b", 2)], dtype=object), "in one dimension"),
+        (np.array([1, 1]), "distinct, found 1 among 2"),
+        (np.array(["a", "a"]), "distinct, found 1 among 2"),
+        (np.array(["\ud800", "a"]), "not Unicode"),
         (np.array(["x" * 100_000, *(str(i) for i in range(100))]), r"astype\(object\)"),
-        (np.array(["\ud83d\ude00", "a"], dtype=object), "without changing"),
     ],
 )
 def test_unsupported_labels_are_refused(tmp_path, labels, message):
@@ -209,11 +183,12 @@ def changed(**changes):
     ("change", "message"),
     [
         ({"temperature": 0.0}, "temperature"),
-        ({"steepness": np.nan}, "steepness"),
         ({"weights": np.full((3, 3), 255, np.uint8)}, "unused bits after"),
         ({"classes": np.arange(4)}, "classes"),
         ({"scale": np.full(7, 1e-40, np.float32)}, "positive"),
         ({"summary": {"feature_names": "abcdefg"}}, "'feature_names' must be 7 strings"),
+        ({"summary": {"extractor": {"kind": "pickle"}}}, "'extractor' must be an object"),
+        ({"summary": {"report": 5}}, "'report' is invalid: a report must be an object"),
         ({"summary": {"a": np.nan}}, "JSON"),
         ({"summary": {"a": "x" * (5 << 20)}}, "shorten the summary"),
     ],
@@ -232,23 +207,26 @@ def test_a_model_that_cannot_be_loaded_again_is_not_saved(tmp_path, change, mess
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_golden_files_load_forever(name):
-    expected = EXPECTED[name]
-    X = np.load(GOLDEN / "rows.npy")
-    path = GOLDEN / f"v1_{name}.safetensors"
+def test_golden_files_load_forever(tmp_path, name):
+    """As a reader written from the specification does; saved again, they are the same bytes."""
+    expected, path = EXPECTED[name], GOLDEN / f"{name}.safetensors"
     model, reader = load(path), Reader(path)
-    assert model.classes.dtype.str == expected["type"]
-    assert [repr(label) for label in model.classes.tolist()] == expected["labels"]
-    assert [code.tobytes().hex() for code in model.encode(X)] == expected["codes"]
-    assert [repr(label) for label in model.predict(X).tolist()] == expected["predicted"]
-    assert model.top_classes(X, 1)[1][:, 0].tolist() == expected["distances"]
-    assert (model.rescore, model.steepness) == (0, 1.0)
-    assert read_header(path).version == 1
-    # A reader written from the specification reads the same.
+    X = np.load(GOLDEN / "rows.npy")
+    if model.text is not None:
+        X = (np.arange(16 * 1024).reshape(16, 1024) % 7 == 0) / 2
+        assert model.predict(["book a table"])[0] in model.classes
     assert_same_labels(reader.labels(), model.classes)
+    assert model.classes.tolist() == expected["labels"]
+    assert [code.tobytes().hex() for code in model.encode(X)] == expected["codes"]
     np.testing.assert_array_equal(pack(reader.bits(X)), model.encode(X))
-    np.testing.assert_array_equal(reader.predict(X), model.predict(X))
-    np.testing.assert_allclose(reader.probabilities(X), model.predict_proba(X))
+    assert model.predict(X).tolist() == expected["predicted"]
+    assert reader.predict(X).tolist() == expected["predicted"]
+    if "typicality" in reader.tensors:
+        np.testing.assert_allclose(model.typicality(X), reader.typicality(X))
+    header = read_header(path)
+    assert Report.from_dict(header.summary["report"]).epochs == (Epoch(1, 20, 0.9, 1.5),)
+    save(tmp_path / "again", model, projection=header.projection)
+    assert (tmp_path / "again").read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("rescore", [0, 1, 4, 100])
@@ -273,31 +251,29 @@ def test_a_reader_written_from_the_specification_ranks_the_short_list(
         assert np.any(reader.labels()[reader.distances(X).argmin(axis=1)] != reader.predict(X))
 
 
-def test_files_are_compatible_with_the_safetensors_package(tmp_path):
-    safetensors = pytest.importorskip("safetensors")
-    theirs = pytest.importorskip("safetensors.numpy")
-    path = tmp_path / "model.safetensors"
-    for name in EXPECTED:
-        content = (GOLDEN / f"v1_{name}.safetensors").read_bytes()
-        arrays = theirs.load(content)
-        path.write_bytes(content)
-        with safetensors.safe_open(path, framework="numpy") as opened:
-            metadata = opened.metadata()
-        model = load(path)
-        np.testing.assert_array_equal(arrays["weights"], model.weights)
-        theirs.save_file(arrays, path, metadata=metadata)
-        assert_same_model(load(path), model, np.load(GOLDEN / "rows.npy"))
-
-
-def test_the_header_describes_the_model_without_its_arrays(tmp_path):
-    save(tmp_path / "model", made(LABELS["text"], precision="float32"), projection="int8")
+def test_the_header_and_the_classes_are_read_without_the_projection(tmp_path):
+    model = made(LABELS["text"], precision="float32")
+    save(tmp_path / "model", model, projection="int8")
     header = read_header(tmp_path / "model")
     assert (header.n_classes, header.n_features, header.n_bits) == (3, 7, 20)
-    assert (header.projection, header.precision, header.labels) == ("int8", "float32", "<U22")
-    assert (header.version, header.rescore, header.steepness) == (3, 2, 0.7)
-    assert header.summary["loss"] == "none"
-    assert header.temperature == 1.0 / 3.0
-    assert header.tensors["weights"].shape == (3, 3)
+    assert (header.projection, header.precision, header.labels) == ("int8", "float32", "str")
+    assert (header.version, header.rescore, header.temperature) == (1, 2, 1.0 / 3.0)
+    assert header.summary == {"note": "über"}
+    classes, weights = read_classes(tmp_path / "model")
+    assert_same_labels(classes, model.classes)
+    np.testing.assert_array_equal(weights, model.weights)
+
+
+def test_the_generic_pair_for_files_of_another_kind(tmp_path):
+    path = tmp_path / "model.sums.safetensors"
+    layout = {"mass": Expected("F64", ("classes",), low=0)}
+    write_file(path, "sums", Content({"n_rows": 3}, {"mass": np.arange(4.0)[::2]}))
+    with open_file(path, "sums") as content:
+        assert content.fields(n_rows=int) == {"n_rows": 3}
+        assert content.lengths(layout) == {"classes": 2}
+        assert content.read("mass").tolist() == [0.0, 2.0]
+    with pytest.raises(ModelFileError, match="sums.safetensors: expected a model file, found kind"):
+        load(path)
 
 
 def test_loading_imports_neither_scikit_learn_nor_scipy():
@@ -305,9 +281,9 @@ def test_loading_imports_neither_scikit_learn_nor_scipy():
         "import sys, bitclass, numpy as np;"
         "model = bitclass.load(sys.argv[1]);"
         "model.predict(np.zeros((2, 12), np.float32));"
-        "unwanted = {'sklearn', 'scipy', 'pandas', 'joblib', 'safetensors'};"
+        "unwanted = {'sklearn', 'scipy', 'pandas', 'joblib', 'huggingface_hub'};"
         "print(sorted({m.split('.')[0] for m in sys.modules} & unwanted))"
     )
-    path = GOLDEN / "v1_text_float32.safetensors"
+    path = GOLDEN / "linear_int8.safetensors"
     found = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
     assert found.stdout.strip() == "[]", found.stderr

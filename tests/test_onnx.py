@@ -43,7 +43,7 @@ def test_int8_models_agree_exactly(tmp_path, n_bits, rescore):
     for k in (1, 3, 40):
         model.to_onnx(tmp_path / "model.onnx", k=k)
         label, top, distances, shares = run_onnx(tmp_path / "model.onnx", X)
-        expected, apart, probabilities = model.top_classes(X, k, probabilities=True)
+        expected, apart, probabilities, _ = model.top_classes(X, k, probabilities=True)
         assert np.array_equal(label, model.predict(X))
         assert np.array_equal(top, expected)
         assert np.array_equal(distances, apart)
@@ -57,7 +57,7 @@ def test_float32_models_agree_up_to_rounding(tmp_path, kernel, rescore):
     model = learned(X, y, 64, precision="float32", kernel=kernel, n_anchors=100, rescore=rescore)
     model.to_onnx(tmp_path / "model.onnx", k=2)
     label, _, distances, shares = run_onnx(tmp_path / "model.onnx", X)
-    _, expected, probabilities = model.top_classes(X, 2, probabilities=True)
+    _, expected, probabilities, _ = model.top_classes(X, 2, probabilities=True)
     assert np.mean(label == model.predict(X)) > 0.995
     assert np.mean(distances == expected) > 0.99
     assert np.mean(np.isclose(shares, probabilities, rtol=1e-3, atol=1e-6)) > 0.99

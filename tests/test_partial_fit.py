@@ -385,10 +385,10 @@ def test_statistics_of_another_model_are_rejected(tmp_path, blobs):
 
 def test_golden_files_of_a_refined_model_continue_forever():
     golden = Path(__file__).parent / "golden"
-    sums, _ = load_statistics(golden / "statistics_v1_refined.safetensors")
+    sums, _ = load_statistics(golden / "statistics_refined.safetensors")
     assert np.array_equal(sums.class_weights_when_refined, np.full(5, 120.0))
     sums.class_weights_when_refined[:] = 0.0  # files of version 0.1 do not store it
-    read = BinaryCodeClassifier.load(golden / "v1_refined_float32.safetensors", statistics=sums)
+    read = BinaryCodeClassifier.load(golden / "refined.safetensors", statistics=sums)
     weights, X = read.solve().weights_, np.load(golden / "rows.npy")
     assert "".join(read.predict(X)) == "cebbbbbbbabdebea"
     assert np.array_equal(sums.class_weights_when_refined, np.full(5, 120.0))

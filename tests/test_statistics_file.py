@@ -36,7 +36,7 @@ def batches(rng, classes, n=4, weighted=True):
 
 
 def assert_same(a, b):
-    assert a.classes.dtype == b.classes.dtype
+    assert a.classes.dtype.kind == b.classes.dtype.kind
     np.testing.assert_array_equal(a.classes, b.classes)
     sums = ("gram", "feature_sums", "code_sums", "class_weights", "class_weights_when_refined")
     for name in ("shift", "scale", *sums):
@@ -121,7 +121,7 @@ def test_statistics_that_could_not_be_loaded_are_not_saved(tmp_path):
 
 
 def golden(kind):
-    return (GOLDEN / f"statistics_v1_{kind}.safetensors").read_bytes()
+    return (GOLDEN / f"statistics_{kind}.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def golden(kind):
     [("random", [1, 5, 9]), ("projection", ["a", "b", "c", "d"]), ("means", [0, 1, 2, 3])],
 )
 def test_golden_statistics_load_forever(tmp_path, kind, classes):
-    statistics, notes = load_statistics(GOLDEN / f"statistics_v1_{kind}.safetensors")
+    statistics, notes = load_statistics(GOLDEN / f"statistics_{kind}.safetensors")
     assert notes == ({} if kind == "projection" else {"made for": "tests/golden"})
     assert statistics.classes.tolist() == classes
     assert (statistics.starting.kind, statistics.starting.n_bits) == (kind, 10)

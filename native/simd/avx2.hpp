@@ -12,6 +12,7 @@ struct Isa : IsaDefaults<Isa> {
         const __m256i shifted = _mm256_srli_epi32((__m256i)bytes, 4);
         return (Bytes)_mm256_add_epi8(low, _mm256_shuffle_epi8(of_nibble, _mm256_and_si256(shifted, nibble)));
     }
+    static Bytes add_saturated(Bytes a, Bytes b) { return (Bytes)_mm256_adds_epu8((__m256i)a, (__m256i)b); }
 
     using IsaDefaults<Isa>::below;
     static std::uint64_t below(const Bytes* distances, std::uint8_t limit) {

@@ -16,6 +16,7 @@ struct Isa : IsaDefaults<Isa> {
     using Counts = Shorts;
     static Bytes count(Bytes bytes) { return (Bytes)_mm512_popcnt_epi8((__m512i)bytes); }
     static Shorts count(Shorts shorts) { return (Shorts)_mm512_popcnt_epi16((__m512i)shorts); }
+    static Bytes add_saturated(Bytes a, Bytes b) { return (Bytes)_mm512_adds_epu8((__m512i)a, (__m512i)b); }
 
     using IsaDefaults<Isa>::below;
     static std::uint64_t below(const Bytes* distances, std::uint8_t limit) {

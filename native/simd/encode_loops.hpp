@@ -15,7 +15,7 @@
 //   quantise            rounds kStep scaled entries to the nearest integers, ties to even
 //   sign_bits           mask of the sums, of 8, that reach their threshold
 
-// -- The real-valued code of a row: tanh(steepness * (P'x + t)) per bit, as integers from -127 to 127. Every operation
+// -- The real-valued code of a row: tanh(P'x + t) per bit, as integers from -127 to 127. Every operation
 // is defined by IEEE 754 and performed in a fixed order, so all levels agree to the last bit.
 
 constexpr std::size_t kActivationsPerStep = 64;
@@ -58,11 +58,11 @@ __attribute__((noinline)) void activate_sums(const std::int32_t* __restrict__ su
 // Activations from the scores of n rows, written `stride` bytes apart.
 template <class Float>
 void activate(const Float* __restrict__ scores, std::size_t n, std::size_t n_bits, const Float* __restrict__ intercept,
-              float steepness, std::int8_t* __restrict__ activations, std::size_t stride) {
+              std::int8_t* __restrict__ activations, std::size_t stride) {
     for (std::size_t i = 0; i < n; ++i) {
         for (std::size_t k = 0; k < n_bits; ++k) {
             const auto value = static_cast<float>(scores[i * n_bits + k] + intercept[k]);
-            activations[i * stride + k] = activation(clamped(value * steepness));
+            activations[i * stride + k] = activation(clamped(value));
         }
         for (std::size_t k = n_bits; k < stride; ++k) activations[i * stride + k] = 0;
     }
@@ -209,12 +209,18 @@ struct Largest {
     }
 };
 
-template <bool kStandardise, class Source>
+template <bool kStandardise, bool kClip, class Source>
 inline void quantise(const Source* x, const float* centre, const float* inverse_scale, std::size_t j, float factor,
                      Tile::Row* quantised) {
+    const Floats most = Floats{} + kMaxDeviations;
     Floats scaled[kEntryParts];
     for (std::size_t part = 0; part < kEntryParts; ++part) {
-        scaled[part] = entries<kStandardise>(x, centre, inverse_scale, j, part) * factor;
+        Floats entry = entries<kStandardise>(x, centre, inverse_scale, j, part);
+        if constexpr (kClip) {
+            entry = entry < most ? entry : most;
+            entry = entry > -most ? entry : -most;
+        }
+        scaled[part] = entry * factor;
     }
     Tile::quantise(scaled, quantised);
 }
@@ -236,6 +242,7 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
         for (std::size_t j = 0; j < rest; ++j) last[i][j] = x[i][whole + j];
     }
     std::size_t first_bad = count;
+    bool clip[kMaxRows] = {};
 
     by_stretches(whole, [&](std::size_t from, std::size_t to) {
         for (std::size_t i = 0; i < count; ++i) {
@@ -249,21 +256,34 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
     for (std::size_t i = 0; i < count; ++i) {
         if (rest > 0) largest[i].template see<kStandardise>(last[i], centre, inverse_scale, whole);
         const float most = largest[i].value();
-        factors[i] = most >= kMinEntry && most <= kMaxEntry ? kQuantisedMax / most : 0.0f;
+        clip[i] = kStandardise && most > kMaxDeviations;
+        const float limit = clip[i] ? kMaxDeviations : most;
+        factors[i] = most >= kMinEntry && most <= kMaxEntry ? kQuantisedMax / limit : 0.0f;
         if (!(most <= kMaxEntry) && first_bad == count) first_bad = i;
     }
 
     by_stretches(whole, [&](std::size_t from, std::size_t to) {
         for (std::size_t i = 0; i < count; ++i) {
             Tile::Row* const row = quantised + i * panels.n_padded;
-            for (std::size_t j = from; j < to; j += Tile::kStep) {
-                quantise<kStandardise>(x[i] + j, centre, inverse_scale, j, factors[i], row + j);
+            const float factor = factors[i];
+            if (__builtin_expect(clip[i], 0)) {
+                for (std::size_t j = from; j < to; j += Tile::kStep) {
+                    quantise<kStandardise, true>(x[i] + j, centre, inverse_scale, j, factor, row + j);
+                }
+            } else {
+                for (std::size_t j = from; j < to; j += Tile::kStep) {
+                    quantise<kStandardise, false>(x[i] + j, centre, inverse_scale, j, factor, row + j);
+                }
             }
         }
     });
     for (std::size_t i = 0; i < count; ++i) {
         Tile::Row* const row = quantised + i * panels.n_padded;
-        if (rest > 0) quantise<kStandardise>(last[i], centre, inverse_scale, whole, factors[i], row + whole);
+        if (rest > 0 && clip[i]) {
+            quantise<kStandardise, true>(last[i], centre, inverse_scale, whole, factors[i], row + whole);
+        } else if (rest > 0) {
+            quantise<kStandardise, false>(last[i], centre, inverse_scale, whole, factors[i], row + whole);
+        }
         if (factors[i] == 0.0f) {
             for (std::size_t j = 0; j < panels.n_padded; ++j) row[j] = Tile::kRowOffset;
             factors[i] = 1.0f;

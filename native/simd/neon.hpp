@@ -5,6 +5,7 @@ constexpr std::size_t kVectorBytes = 16;
 
 struct Isa : IsaDefaults<Isa> {
     static Bytes count(Bytes bytes) { return (Bytes)vcntq_u8((uint8x16_t)bytes); }
+    static Bytes add_saturated(Bytes a, Bytes b) { return (Bytes)vqaddq_u8((uint8x16_t)a, (uint8x16_t)b); }
 
     using IsaDefaults<Isa>::below;
     static std::uint64_t below(const Bytes* distances, std::uint8_t limit) {

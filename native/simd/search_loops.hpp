@@ -1,8 +1,8 @@
 // Hamming search: scans over the interleaved bytes of 64 classes, one class per lane.
 //
-// Distances are counted in 8-bit lanes for codes of at most 32 bytes, and in wider lanes for longer ones.
-// With 32 bytes, a distance of 256 is counted as 255: a search whose result could depend on it is repeated
-// with 16 bits.
+// Distances start at the handicaps of the classes. They are counted in 8-bit lanes for codes of at most 32 bytes and
+// small handicaps, and in wider lanes otherwise. In 8 bits, a distance of more than 255 is counted as 255: a search
+// whose result could depend on it is repeated with more bits.
 
 struct GroupCounts {
     Bytes parts[kParts<std::uint8_t>];
@@ -13,19 +13,35 @@ constexpr std::size_t kBytesPerBlock = 1 << 18;
 // The largest value of a lane; a constant, because numeric_limits::max is an inline function.
 template <class Lane>
 constexpr Lane kLaneMax = std::numeric_limits<Lane>::max();
+constexpr std::uint32_t kMaxByteHandicap = Handicaps::kMaxInBytes;
 // Queries that share a load of classes; more are no faster.
 constexpr int kQueriesTogether = 4;
 
-// Counts differing bits in bytes [begin, end), at most 32, of the codes of a few groups; 256 is counted as 255.
+// The largest distance, with a handicap.
+std::uint32_t largest_distance(const ClassGroups& classes) {
+    return static_cast<std::uint32_t>(8 * classes.n_bytes) + classes.max_handicap;
+}
+
+// Counts differing bits in bytes [begin, end), at most 32, of the codes of a few groups, and adds them to handicaps, or
+// to 0 if these are null. The sums cannot exceed 255 in the first `n_safe` bytes; larger ones are counted as 255.
 template <int kGroups, int kQueries, int kBytes>
-inline __attribute__((always_inline)) void count_bytes(const std::uint8_t* groups, const std::uint32_t* queries,
-                                                       std::size_t n_bytes, std::size_t begin, std::size_t end,
+inline __attribute__((always_inline)) void count_bytes(const std::uint8_t* groups, const std::uint8_t* handicaps,
+                                                       const std::uint32_t* queries, std::size_t n_bytes,
+                                                       std::size_t begin, std::size_t end, std::size_t n_safe,
                                                        GroupCounts (*counts)[kQueries]) {
     if constexpr (kBytes > 0) begin = 0, end = n_bytes = kBytes;
-    constexpr bool kMayOverflow = kBytes == 0 || kBytes > 31;
+    constexpr bool kMayOverflow = kBytes == 0 || 8 * kBytes + kMaxByteHandicap > 255;
+    const std::size_t safe_end = !kMayOverflow || end - begin < n_safe ? end : begin + n_safe;
 #pragma GCC unroll 4
     for (std::size_t part = 0; part < kParts<std::uint8_t>; ++part) {
-        Bytes count[kGroups][kQueries] = {};
+        Bytes count[kGroups][kQueries];
+#pragma GCC unroll 2
+        for (std::size_t g = 0; g < kGroups; ++g) {
+            const std::size_t at = g * kGroupClasses + part * kVectorBytes;
+            const Bytes start = handicaps == nullptr ? Bytes{} : load<Bytes>(handicaps + at);
+#pragma GCC unroll 4
+            for (int q = 0; q < kQueries; ++q) count[g][q] = start;
+        }
         const auto visit = [&](std::size_t byte, auto add) __attribute__((always_inline)) {
             Bytes classes[kGroups];
 #pragma GCC unroll 2
@@ -42,14 +58,15 @@ inline __attribute__((always_inline)) void count_bytes(const std::uint8_t* group
         };
         // Unrolled only partially: unrolled fully, the queries would need more registers than there are.
 #pragma GCC unroll 2
-        for (std::size_t byte = begin; byte < end - kMayOverflow; ++byte) {
+        for (std::size_t byte = begin; byte < safe_end; ++byte) {
             visit(byte, [](Bytes& sum, Bytes bits) __attribute__((always_inline)) { sum += bits; });
         }
         if constexpr (kMayOverflow) {
-            visit(end - 1, [](Bytes& sum, Bytes bits) __attribute__((always_inline)) {
-                const Bytes most = ~bits;
-                sum = (sum < most ? sum : most) + bits;
-            });
+            for (std::size_t byte = safe_end; byte < end; ++byte) {
+                visit(byte, [](Bytes& sum, Bytes bits) __attribute__((always_inline)) {
+                    sum = Isa::add_saturated(sum, bits);
+                });
+            }
         }
 #pragma GCC unroll 2
         for (int g = 0; g < kGroups; ++g) {
@@ -60,11 +77,15 @@ inline __attribute__((always_inline)) void count_bytes(const std::uint8_t* group
 }
 
 template <class Lane, int kGroups, int kQueries, int kBytes, class Sink>
-inline __attribute__((always_inline)) void scan_groups(const std::uint8_t* groups, std::size_t first,
-                                                       std::size_t n_bytes, const std::uint32_t* queries, Sink&& sink) {
+inline __attribute__((always_inline)) void scan_groups(const ClassGroups& classes, std::size_t first,
+                                                       std::size_t n_bytes, std::size_t n_safe,
+                                                       const std::uint32_t* queries, Sink&& sink) {
+    const std::uint8_t* const groups = classes.bytes + first * n_bytes * kGroupClasses;
     GroupCounts counts[kGroups][kQueries];
     if constexpr (sizeof(Lane) == 1) {
-        count_bytes<kGroups, kQueries, kBytes>(groups, queries, n_bytes, 0, n_bytes, counts);
+        const std::uint8_t* const handicaps =
+            classes.byte_handicaps == nullptr ? nullptr : classes.byte_handicaps + first * kGroupClasses;
+        count_bytes<kGroups, kQueries, kBytes>(groups, handicaps, queries, n_bytes, 0, n_bytes, n_safe, counts);
 #pragma GCC unroll 2
         for (std::size_t g = 0; g < kGroups; ++g) {
 #pragma GCC unroll 4
@@ -72,10 +93,16 @@ inline __attribute__((always_inline)) void scan_groups(const std::uint8_t* group
         }
     } else {
         alignas(64) Lane sums[kGroups][kQueries][kGroupClasses] = {};
+        for (std::size_t g = 0; classes.handicaps != nullptr && g < kGroups; ++g) {
+            const std::uint32_t* const handicaps = classes.handicaps + (first + g) * kGroupClasses;
+            for (int q = 0; q < kQueries; ++q) {
+                for (std::size_t i = 0; i < kGroupClasses; ++i) sums[g][q][i] = static_cast<Lane>(handicaps[i]);
+            }
+        }
         constexpr std::size_t kStretch = 31;  // bytes whose set bits 8 bits can count
         for (std::size_t at = 0; at < n_bytes; at += kStretch) {
             const std::size_t stop = n_bytes - at < kStretch ? n_bytes : at + kStretch;
-            count_bytes<kGroups, kQueries, 0>(groups, queries, n_bytes, at, stop, counts);
+            count_bytes<kGroups, kQueries, 0>(groups, nullptr, queries, n_bytes, at, stop, kStretch, counts);
             for (std::size_t g = 0; g < kGroups; ++g) {
                 for (int q = 0; q < kQueries; ++q) {
                     std::uint8_t of_lane[kGroupClasses];
@@ -101,22 +128,23 @@ template <class Lane, int kQueries, int kBytes, class Sink>
 inline __attribute__((always_inline)) void scan(const ClassGroups& classes, std::size_t begin, std::size_t end,
                                                 const std::uint32_t* queries, Sink&& sink) {
     const std::size_t n_bytes = kBytes > 0 ? std::size_t(kBytes) : classes.n_bytes;
+    const std::size_t n_safe = (255 - classes.max_handicap) / 8;  // only used if handicaps fit 8 bits
     constexpr int kTogether = Isa::kGroupsTogether;
     std::size_t g = begin;
     for (; g + kTogether <= end; g += kTogether) {
-        scan_groups<Lane, kTogether, kQueries, kBytes>(classes.bytes + g * n_bytes * kGroupClasses, g, n_bytes, queries,
-                                                       sink);
+        scan_groups<Lane, kTogether, kQueries, kBytes>(classes, g, n_bytes, n_safe, queries, sink);
     }
-    for (; g < end; ++g) {
-        scan_groups<Lane, 1, kQueries, kBytes>(classes.bytes + g * n_bytes * kGroupClasses, g, n_bytes, queries, sink);
-    }
+    for (; g < end; ++g) scan_groups<Lane, 1, kQueries, kBytes>(classes, g, n_bytes, n_safe, queries, sink);
 }
 
-// Calls visit(lane) with an integer of a type that can hold distances of codes of n_bytes.
+// Whether distances are counted in 8 bits.
+bool in_bytes(const ClassGroups& classes) { return classes.n_bytes <= 32 && classes.max_handicap <= kMaxByteHandicap; }
+
+
+// Calls visit(lane) with an integer of more than 8 bits that is larger than any distance.
 template <class Visit>
-void with_lane_type(std::size_t n_bytes, std::size_t max_of_8_bits, Visit visit) {
-    if (n_bytes <= max_of_8_bits) return visit(std::uint8_t{});
-    if (n_bytes <= 8191) return visit(std::uint16_t{});
+void with_wide_lanes(const ClassGroups& classes, Visit visit) {
+    if (largest_distance(classes) < kLaneMax<std::uint16_t>) return visit(std::uint16_t{});
     visit(std::uint32_t{});
 }
 
@@ -199,12 +227,17 @@ void nearest_with(const ClassGroups& classes, const std::uint32_t* queries, std:
 }
 
 void nearest(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::uint64_t* best) {
-    with_lane_type(classes.n_bytes, 32,
-                   [&](auto lane) { nearest_with<decltype(lane)>(classes, queries, n_queries, best); });
-    for (std::size_t q = 0; classes.n_bytes == 32 && q < n_queries; ++q) {
+    const auto with_wide = [&](std::size_t first, std::size_t n) {
+        with_wide_lanes(classes, [&](auto lane) {
+            nearest_with<decltype(lane)>(classes, queries + first * classes.n_bytes, n, best + first);
+        });
+    };
+    if (!in_bytes(classes)) return with_wide(0, n_queries);
+    nearest_with<std::uint8_t>(classes, queries, n_queries, best);
+    for (std::size_t q = 0; largest_distance(classes) > 255 && q < n_queries; ++q) {
         if (best[q] >> 32 < 255) continue;
         best[q] = ~std::uint64_t{0};
-        nearest_with<std::uint16_t>(classes, queries + q * classes.n_bytes, 1, best + q);
+        with_wide(q, 1);
     }
 }
 
@@ -237,8 +270,9 @@ void scores_with(const ClassGroups& classes, const std::uint32_t* queries, std::
 
 void scores(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, std::int32_t n_bits,
             std::int32_t* scores) {
-    with_lane_type(classes.n_bytes, 31,
-                   [&](auto lane) { scores_with<decltype(lane)>(classes, queries, n_queries, n_bits, scores); });
+    const auto with = [&](auto lane) { scores_with<decltype(lane)>(classes, queries, n_queries, n_bits, scores); };
+    if (in_bytes(classes) && largest_distance(classes) <= 255) return with(std::uint8_t{});
+    with_wide_lanes(classes, with);
 }
 
 inline std::size_t count_below(const std::uint32_t* distances, std::size_t n, std::uint32_t limit) {
@@ -248,7 +282,7 @@ inline std::size_t count_below(const std::uint32_t* distances, std::size_t n, st
 }
 
 // Drops all but the nearest `wanted` candidates; ties go to the lowest index.
-void keep_nearest(Candidates& candidates, std::size_t n_bytes) {
+void keep_nearest(Candidates& candidates, std::uint32_t largest) {
     const std::size_t n = candidates.size;
     const std::size_t wanted = candidates.wanted;
     if (n <= wanted) return;
@@ -256,8 +290,7 @@ void keep_nearest(Candidates& candidates, std::size_t n_bytes) {
     std::uint32_t* const classes = candidates.classes;
     // The last distance to keep is the largest value with fewer than `wanted` distances below it. It is at
     // most the threshold, and usually one of the four values up to it.
-    const auto most_bits = static_cast<std::uint32_t>(8 * n_bytes);
-    const std::uint32_t most = candidates.threshold < most_bits ? candidates.threshold : most_bits;
+    const std::uint32_t most = candidates.threshold < largest ? candidates.threshold : largest;
     std::uint32_t last = most;
     std::size_t nearer = 0;
     std::uint32_t counts[4] = {};
@@ -271,7 +304,7 @@ void keep_nearest(Candidates& candidates, std::size_t n_bytes) {
         nearer = counts[lower_by];
     } else {
         last = 0;
-        for (std::uint32_t bit = 1u << (31 - __builtin_clz(most_bits)); bit != 0; bit >>= 1) {
+        for (std::uint32_t bit = 1u << (31 - __builtin_clz(largest)); bit != 0; bit >>= 1) {
             const std::size_t count = count_below(distances, n, last + bit);
             last += count < wanted ? bit : 0;
             nearer = count < wanted ? count : nearer;
@@ -338,7 +371,7 @@ void add_candidates(const BlockDistances<Lane>& distances, std::size_t begin, co
 // `wanted` smallest of the 64 minima per lane.
 template <class Lane, int kQueries>
 void limits_from_lanes(const BlockDistances<Lane>* distances, std::size_t n_groups, std::size_t wanted,
-                       std::size_t n_bytes, Lane* limits) {
+                       std::uint32_t largest, Lane* limits) {
     using Lanes = Vector<Lane>;
     constexpr std::size_t kN = kParts<Lane>;
     Lanes smallest[kQueries][kN];
@@ -354,7 +387,7 @@ void limits_from_lanes(const BlockDistances<Lane>* distances, std::size_t n_grou
         limits[q] = 0;
     }
     // For all queries at once, to hide latency.
-    const unsigned top = 1u << (31 - __builtin_clz(static_cast<unsigned>(8 * n_bytes)));
+    const unsigned top = 1u << (31 - __builtin_clz(largest));
     for (auto bit = static_cast<Lane>(sizeof(Lane) == 1 && top > 128 ? 128 : top); bit != 0; bit >>= 1) {
 #pragma GCC unroll 4
         for (int q = 0; q < kQueries; ++q) {
@@ -455,7 +488,7 @@ void collect_from(const ClassGroups& classes, std::size_t first, std::size_t las
             for (int q = 0; q < kQueries; ++q) {
                 for (std::size_t i = classes.n_classes; i < end * kGroupClasses; ++i) kept[q].of[i] = kNone;
             }
-            limits_from_lanes<Lane, kQueries>(kept, end, wanted, classes.n_bytes, limits);
+            limits_from_lanes<Lane, kQueries>(kept, end, wanted, largest_distance(classes), limits);
             // All queries in each step, so that stores have completed before they are loaded.
             NearClasses<Lane> near[kQueries];
             bool few[kQueries];
@@ -483,7 +516,7 @@ void collect_from(const ClassGroups& classes, std::size_t first, std::size_t las
             add_candidates(kept[q], begin, marks[q], mine);
             // The lanes past the last class are at the end.
             while (mine.size > 0 && mine.classes[mine.size - 1] >= classes.n_classes) --mine.size;
-            if (end == classes.n_groups || mine.size > 2 * wanted) keep_nearest(mine, classes.n_bytes);
+            if (end == classes.n_groups || mine.size > 2 * wanted) keep_nearest(mine, largest_distance(classes));
             if (mine.threshold < limits[q]) limits[q] = static_cast<Lane>(mine.threshold);
         }
     }
@@ -503,15 +536,20 @@ void collect_with(const ClassGroups& classes, const std::uint32_t* queries, std:
 }
 
 void collect(const ClassGroups& classes, const std::uint32_t* queries, std::size_t n_queries, Candidates* candidates) {
+    const auto with_wide = [&](std::size_t first, std::size_t n) {
+        with_wide_lanes(classes, [&](auto lane) {
+            collect_with<decltype(lane)>(classes, queries + first * classes.n_bytes, n, candidates + first);
+        });
+    };
+    if (!in_bytes(classes)) return with_wide(0, n_queries);
     // If a list starts with a threshold that fits 8-bit lanes, no class below it is missed.
-    const bool all_wanted = candidates[0].threshold >= kLaneMax<std::uint8_t>;
-    with_lane_type(classes.n_bytes, 32,
-                   [&](auto lane) { collect_with<decltype(lane)>(classes, queries, n_queries, candidates); });
-    for (std::size_t q = 0; all_wanted && q < n_queries; ++q) {
+    const std::uint32_t threshold = candidates[0].threshold;
+    collect_with<std::uint8_t>(classes, queries, n_queries, candidates);
+    for (std::size_t q = 0; threshold >= kLaneMax<std::uint8_t> && q < n_queries; ++q) {
         if (candidates[q].size >= candidates[q].wanted) continue;
         candidates[q].size = 0;
-        candidates[q].threshold = ~std::uint32_t{0};
-        collect_with<std::uint16_t>(classes, queries + q * classes.n_bytes, 1, candidates + q);
+        candidates[q].threshold = threshold;
+        with_wide(q, 1);
     }
 }
 

@@ -4,6 +4,7 @@
 //   count            the set bits of each byte of a vector
 //   Counts           Bytes, or Shorts if it also counts the set bits of 16-bit lanes
 //   kGroupsTogether  groups of classes that share a load of the queries
+//   add_saturated    sums of bytes; 255 if larger
 //   below            mask of the distances, of 64, that are below a limit
 //   collect          writes the distances selected by a mask contiguously
 //   lowest_bits      the lowest n bits of a mask
@@ -62,6 +63,10 @@ template <class Isa>
 struct IsaDefaults {
     static constexpr int kGroupsTogether = 1;
     using Counts = Bytes;
+    static Bytes add_saturated(Bytes a, Bytes b) {
+        const Bytes most = ~b;
+        return (a < most ? a : most) + b;
+    }
     template <class Lane, class V>
     static std::uint64_t below(const V* distances, Lane limit) {
         Lane of_lane[kGroupClasses];
@@ -120,4 +125,6 @@ struct ColumnTile {
 constexpr float kMinEntry = 1e-30f;
 constexpr float kMaxEntry = 3.4028234e38f;
 constexpr float kQuantisedMax = 127.0f;
+// Standardised entries are clipped at this magnitude, so that no single one costs a row its digits.
+constexpr float kMaxDeviations = 32.0f;
 constexpr std::int32_t kMagnitudeBits = 0x7fffffff;  // of a float: all but its sign

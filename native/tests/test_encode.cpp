@@ -17,6 +17,7 @@ struct Problem {
         Random random(static_cast<unsigned>(n * 1000003 + d * 1009 + r));
         for (std::size_t i = 0; i < n * d; ++i) X.push_back(i / d % 5 == 3 ? 0.0f : random.real());
         // Rows with a non-finite entry are encoded as rows of zeros.
+        for (std::size_t i = 2; i < n; i += 5) X[i * d + i % d] *= 1000.0f;
         for (std::size_t i = 4; i < n; i += 5) X[i * d + i % d] = i % 2 == 0 ? NAN : -INFINITY;
         for (std::size_t j = 0; j < d; ++j) {
             centre.push_back(random.real());
@@ -57,8 +58,9 @@ void check_int8(const Problem& p, bool standardise, int n_threads) {
         bool finite = true;
         for (std::size_t j = 0; j < p.d; ++j) {
             if (standardise) row[j] = (row[j] - p.centre[j]) * p.inverse_scale[j];
-            largest = std::max(largest, std::fabs(row[j]));
             finite = finite && std::isfinite(row[j]);
+            if (standardise && finite) row[j] = std::clamp(row[j], -32.0f, 32.0f);
+            largest = std::max(largest, std::fabs(row[j]));
         }
         if (!finite) {
             std::fill(row.begin(), row.end(), 0.0f);

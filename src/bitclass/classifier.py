@@ -750,7 +750,8 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             Only if ``probabilities=True``.
         """
         with self._predicting(X) as (model, X):
-            return model.top_classes(X, k, probabilities=probabilities)
+            found = model.top_classes(X, k, probabilities=probabilities)
+            return tuple(part for part in found if part is not None)
 
     def score(self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Mean accuracy.

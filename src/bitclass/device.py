@@ -97,7 +97,7 @@ class DeviceSearch:
             raise ValueError(f"X must be finite: row {row} has NaN, infinity or too large a number")
         return F
 
-    def predict(self, X: Array, n_rescored: int, steepness: float) -> Array:
+    def predict(self, X: Array, n_rescored: int) -> Array:
         """Labels (n,) of the best classes: integers on the device, all others in NumPy."""
         xp, F = self._xp, self.projected(X)
         if not F.shape[0]:
@@ -107,7 +107,7 @@ class DeviceSearch:
             part = F[start : min(start + step, F.shape[0]), :]
             best = self.nearest(part, max(n_rescored, 1))
             if n_rescored:
-                best = self._rescored(part, best, steepness)
+                best = self._rescored(part, best)
             blocks.append(best[:, 0])
         indices = xp.concat(blocks)
         if isinstance(self._classes, np.ndarray):
@@ -132,11 +132,11 @@ class DeviceSearch:
         products, classes = (xp.reshape(part, (part.shape[0], -1)) for part in (products, classes))
         return self._first_best(products, classes, k, self._n_groups * _GROUP)
 
-    def _rescored(self, F: Array, listed: Array, steepness: float) -> Array:
+    def _rescored(self, F: Array, listed: Array) -> Array:
         """Index (n, 1) of the best of the listed classes (n, k), by real-valued codes."""
         xp = self._xp
         # Rounded as in the kernels.
-        real = xp.round(float(QUANTISED_MAX) * xp.tanh(F * steepness))
+        real = xp.round(float(QUANTISED_MAX) * xp.tanh(F))
         weights = take(self._weights, xp.reshape(listed, (-1,)))
         weights = xp.reshape(weights, (*listed.shape, self._n_bits))
         places = xp.arange(listed.shape[1], device=self._device)[None, :]

@@ -153,7 +153,9 @@ class HashFunction:
     intercept : (r,) float64, the offset t
     centre, scale : (d,) float32, optional
         Mean and standard deviation of the features, with which int8 encoding quantises rows, so
-        that features of any magnitude keep their precision.
+        that features of any magnitude keep their precision. A value more than 32 standard
+        deviations from the mean counts as 32, and features without weight are ignored, so that no
+        single value costs the others their digits.
     precision : {"int8", "float32"}
         "int8" quantises rows on the fly and computes in integers, several times faster; for
         Gaussian features about one bit in 260 differs. "float32" computes with NumPy's product, in
@@ -276,12 +278,13 @@ class HashFunction:
     def quantised(self) -> QuantisedProjection:
         """P and t in eight-bit integers: as saved, or else computed at each call."""
         if self._saved_quantised is not None:
-            return QuantisedProjection(*self._saved_quantised)
+            return QuantisedProjection(*self._saved_quantised).without_idle_features()
         centre = self.centre
         if self.columns is not None and self.scale is not None:
             centre = np.zeros_like(self.scale)
         with np.errstate(over="ignore", invalid="ignore"):
-            return quantise(self.projection, self.intercept, centre, self.scale)
+            quantised = quantise(self.projection, self.intercept, centre, self.scale)
+        return quantised.without_idle_features()
 
     @property
     def nbytes(self) -> int:
@@ -445,12 +448,11 @@ class HashFunction:
         index: HammingIndex,
         n_candidates: int,
         k: int = 1,
-        steepness: float = 1.0,
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]]:
         """The best of the nearest classes, by inner product with the real-valued code.
 
-        The `n_candidates` nearest classes by Hamming distance, ties by lowest index, are ranked by
-        ``w_c.q``, with ``q = tanh(steepness * (P'f(x) + t))`` rounded to multiples of 1/127. With
+        The `n_candidates` nearest classes, ties by lowest index, are ranked by ``w_c.q + bias_c``,
+        with ``q = tanh(P'f(x) + t)`` and the bias of the index rounded to multiples of 1/127. With
         int8 precision, results are the same on every machine.
 
         Parameters
@@ -460,12 +462,11 @@ class HashFunction:
         n_candidates : int in [1, C]
         k : int in [1, n_candidates]
             Number of classes to return.
-        steepness : float
 
         Returns
         -------
         indices : (n, k) int64
-            Best first; ties by distance, then by index.
+            Best first; ties go to the nearer class, then to the lower index.
         scores : (n, k) float32
         distances : (n, k) int32
         """
@@ -473,11 +474,9 @@ class HashFunction:
 
         def kernel(features: Any, threads: int) -> tuple[Any, ...]:
             if int8 is not None:
-                return int8.rescored(index.kernel, features, steepness, n_candidates, k, threads)
+                return int8.rescored(index.kernel, features, n_candidates, k, threads)
             scores, intercept = self._scores(features, threads)
-            return _kernels.rescore(
-                index.kernel, scores, intercept, steepness, n_candidates, k, threads
-            )
+            return _kernels.rescore(index.kernel, scores, intercept, n_candidates, k, threads)
 
         indices, scores, distances = self._map_blocks(X, kernel)
         return indices, scores.astype(np.float32) / QUANTISED_MAX, distances
@@ -488,9 +487,8 @@ class HashFunction:
         texts: Sequence[str | bytes],
         index: HammingIndex,
         n_candidates: int = 0,
-        steepness: float = 1.0,
-    ) -> NDArray[np.int64]:
-        """Index of the best class of each text, in one pass from bytes to class.
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int32]]:
+        """The best class of each text, in one pass from bytes to class.
 
         Equivalent to `rescored`, or to `nearest` if `n_candidates` is 0, on the rows of the texts.
 
@@ -501,17 +499,20 @@ class HashFunction:
         texts : sequence of n str or bytes
         index : HammingIndex
         n_candidates : int
-        steepness : float
 
         Returns
         -------
-        (n,) int64
+        indices : (n,) int64
+        scores : (n,) float32
+            Undefined if `n_candidates` is 0.
+        distances : (n,) int32
         """
         assert self._sparse is not None
         threads = threads_for(len(texts), TEXTS_PER_CHUNK)
-        return self._sparse.predict_texts(
-            features.kernel, index.kernel, texts, steepness, n_candidates, threads
+        indices, scores, distances = self._sparse.predict_texts(
+            features.kernel, index.kernel, texts, n_candidates, threads
         )
+        return indices, scores.astype(np.float32) / QUANTISED_MAX, distances
 
     def __getstate__(self) -> dict[str, Any]:
         names = ("projection", "intercept", "centre", "scale", "precision", "anchors", "columns")

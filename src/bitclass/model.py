@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from copy import copy
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,7 +33,7 @@ from bitclass.codes import unpack
 from bitclass.device import device_search
 from bitclass.hash_function import FeatureBlock, HashFunction
 
-__all__ = ["PackedModel"]
+__all__ = ["PackedModel", "TopClasses"]
 
 # Scores that are computed at once.
 _SCORES_PER_BLOCK = 1 << 22
@@ -55,9 +55,31 @@ def _accepts_foreign_arrays(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(model, X, *arguments, **options)
         with memory_errors():
             result = method(*model.on_host(X), *arguments, **options)
-        return tuple(like(p, X) for p in result) if isinstance(result, tuple) else like(result, X)
+        if isinstance(result, TopClasses):
+            moved: Any = (None if part is None else like(part, X) for part in result)
+            return TopClasses(*moved)
+        return like(result, X)
 
     return wrapper
+
+
+class TopClasses(NamedTuple):
+    """The best classes of rows: see `PackedModel.top_classes`.
+
+    Attributes
+    ----------
+    labels : (n, k)
+        Best first.
+    distances : (n, k) int32
+        Hamming distances.
+    probabilities : (n, k) float64, or None if not asked for
+    typicality : (n,) float64, or None if not asked for
+    """
+
+    labels: NDArray[Any]
+    distances: NDArray[np.int32]
+    probabilities: NDArray[np.float64] | None = None
+    typicality: NDArray[np.float64] | None = None
 
 
 class PackedModel:
@@ -68,12 +90,17 @@ class PackedModel:
     classes : (C,) labels
     weights : (C, ceil(r / 8)) uint8, packed class weights
     hash_function : HashFunction
+    bias : (C,) float32, optional
+        Added to the scores of the classes, such as the logarithms of their shares of the rows times
+        the temperature. The search for the nearest classes rounds it to even integers.
     rescore : int
-        Number of nearest classes to rank again by ``w_c.tanh(steepness (P'x + t))``, which weights
+        Number of nearest classes to rank again by ``w_c.tanh(P'x + t) + bias_c``, which weights
         each bit by its certainty; 0 for none.
-    steepness : float
     temperature : float
         Probabilities are the softmax of the scores divided by `temperature`.
+    typicality : (m,) float32, ascending, optional
+        Best scores of rows whose classes are known, or their quantiles: see the method
+        `typicality`.
     summary : mapping, optional
         JSON-serialisable training summary, saved in model files.
     text : NgramFeatures, optional
@@ -101,20 +128,23 @@ class PackedModel:
         weights: NDArray[np.uint8],
         hash_function: HashFunction,
         *,
+        bias: NDArray[np.float32] | None = None,
         rescore: int = 0,
-        steepness: float = 1.0,
         temperature: float = 1.0,
+        typicality: NDArray[np.float32] | None = None,
         summary: Mapping[str, Any] | None = None,
         text: NgramFeatures | None = None,
     ) -> None:
         self.classes = classes
         self.hash_function = hash_function
         self.rescore = rescore
-        self.steepness = steepness
         self.temperature = temperature
+        self.typicality_table = _checked_table(typicality)
         self.summary = dict(summary or {})
         self._set_text(text)
-        self._index = HammingIndex(weights)
+        if bias is not None:
+            bias = np.ascontiguousarray(bias, dtype=np.float32)
+        self._index = HammingIndex(weights, bias)
         self._searched = self._index
 
     @property
@@ -134,7 +164,7 @@ class PackedModel:
         if n_probe is None:
             self._searched = self._index
         elif isinstance(n_probe, int | np.integer) and n_probe >= 1 and n_probe is not True:
-            self._searched = ClusteredIndex(self.weights, int(n_probe))
+            self._searched = ClusteredIndex(self.weights, int(n_probe), self.bias)
         else:
             raise ValueError(f"n_probe must be None or a positive integer, found {n_probe!r}")
 
@@ -147,6 +177,16 @@ class PackedModel:
     def weights(self) -> NDArray[np.uint8]:
         """Packed class weights, (C, ceil(r / 8))."""
         return self._index.weights
+
+    @property
+    def bias(self) -> NDArray[np.float32] | None:
+        """Biases of the class scores, (C,), or None."""
+        return self._index.bias
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The labels, under the name that scikit-learn's estimators have for them."""
+        return self.classes
 
     @property
     def n_bits(self) -> int:
@@ -167,8 +207,8 @@ class PackedModel:
     @property
     def nbytes(self) -> int:
         """Size in bytes of the arrays that prediction needs, except the labels."""
-        text_bytes = 0 if self.text is None else self.text.nbytes
-        return self.weights.nbytes + self.hash_function.nbytes + text_bytes
+        parts = (self.weights, self.hash_function, self.bias, self.typicality_table, self.text)
+        return sum(part.nbytes for part in parts if part is not None)
 
     def with_text(self, text: NgramFeatures) -> PackedModel:
         """The same model, accepting texts; it must have been fitted on rows of these features.
@@ -213,7 +253,9 @@ class PackedModel:
         """
         return self.hash_function.encode(self._rows(X))
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(
+        self, X: ArrayLike, *, reject: float = 0.0, unknown_label: Any = None
+    ) -> NDArray[Any]:
         """Predict the nearest class, or the best of the rescored short list.
 
         Ties go to the lowest class index.
@@ -221,6 +263,12 @@ class PackedModel:
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n, d)
+        reject : float in [0, 1], default=0
+            Rows with a `typicality` below it get `unknown_label`: about this share of the rows that
+            do belong to the classes, and more of those that do not.
+        unknown_label : label, default=None
+            A string for labels that are strings, a number for numbers. With None and a positive
+            `reject`, the labels are returned as Python objects.
 
         Returns
         -------
@@ -230,13 +278,77 @@ class PackedModel:
             if not self.hash_function.is_linear:
                 return like(self.predict(to_host(X)), X)
             with memory_errors():
-                return device_search(self, X).predict(X, self.n_rescored, self.steepness)
-        return self.classes[self._best_classes(self._rows(X))]
+                if self.bias is not None:
+                    model, rows = self.on_host(X)
+                    return like(model.predict(rows), X)
+                return device_search(self, X).predict(X, self.n_rescored)
+        if not (isinstance(reject, (int, float, np.number)) and 0 <= reject <= 1):
+            raise ValueError(f"reject must be a number from 0 to 1, found {reject!r}")
+        if not reject:
+            return self.classes[self._best(self._rows(X))[0]]
+        dtype = _dtype_with(self.classes, unknown_label)
+        self._check_typicality()
+        indices, best = self._best(self._rows(X))
+        labels = self.classes[indices].astype(dtype)
+        labels[self._typicality_of(best) < reject] = unknown_label
+        return labels
+
+    @_accepts_foreign_arrays
+    def best_scores(self, X: ArrayLike) -> NDArray[np.float32]:
+        """The largest class score of each row, which falls if no class fits.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n,), float32
+            ``w_c.tanh(P'x + t) + bias_c`` of the best class on the short list; without rescoring
+            ``w_c.h(x)`` plus the bias rounded to an even integer.
+        """
+        return self._best(self._rows(X))[1]
+
+    @_accepts_foreign_arrays
+    def typicality(self, X: ArrayLike) -> NDArray[np.float64]:
+        """How typical rows are of the classes that the model knows, from 0 to 1.
+
+        It is the share of rows of known classes, not used to fit the model, whose best score is at
+        most that of the row. Rows of known classes have values spread evenly from 0 to 1; a row of
+        no known class has a value near 0.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n, d)
+
+        Returns
+        -------
+        ndarray of shape (n,)
+        """
+        self._check_typicality()
+        return self._typicality_of(self._best(self._rows(X))[1])
+
+    def score(self, X: ArrayLike, y: ArrayLike) -> float:
+        """Share of rows X whose predicted label equals that in y.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n, d)
+        y : array-like of shape (n,)
+
+        Returns
+        -------
+        float
+        """
+        predicted, labels = self.predict(X), np.asarray(y)
+        if labels.shape != predicted.shape:
+            raise ValueError(f"y must have shape {predicted.shape}, found {labels.shape}")
+        return float(np.mean(predicted == labels))
 
     @_accepts_foreign_arrays
     def top_classes(
-        self, X: ArrayLike, k: int, *, probabilities: bool = False
-    ) -> tuple[NDArray[Any], ...]:
+        self, X: ArrayLike, k: int, *, probabilities: bool = False, typicality: bool = False
+    ) -> TopClasses:
         """The k best classes of each row, without computing all n x C scores.
 
         Parameters
@@ -245,41 +357,42 @@ class PackedModel:
         k : int in [1, C]
         probabilities : bool, default=False
             Whether to return the probabilities of these classes as well.
+        typicality : bool, default=False
+            Whether to return the typicality of the rows as well.
 
         Returns
         -------
-        labels : ndarray of shape (n, k)
-            Best first: the rescored short list ordered by score, then the others by distance;
-            ties in the order of `classes`.
-        distances : ndarray of shape (n, k), int32
-            Hamming distances.
-        probabilities : ndarray of shape (n, k)
-            Only if ``probabilities=True``.
+        TopClasses
+            The tuple ``(labels, distances, probabilities, typicality)``; the last two are None if
+            not asked for. Labels are best first: the rescored short list ordered by score, then the
+            others by distance and bias; ties in the order of `classes`.
         """
+        if typicality:
+            self._check_typicality()
         k = self._check_k(k)
         features = self._rows(X)
         indices = np.empty((features.shape[0], k), dtype=np.int64)
         distances = np.empty((features.shape[0], k), dtype=np.int32)
         shares = np.empty((features.shape[0], k)) if probabilities else None
+        best = np.empty(features.shape[0], dtype=np.float32)
         max_rows = self._max_scored_rows if probabilities else features.shape[0] or 1
         for block in self.hash_function.blocks(features, max_rows):
             rows = block.rows
-            indices[rows], distances[rows] = self._top(block, k)
+            indices[rows], distances[rows], best[rows] = self._top(block, k)
             if shares is not None:
                 weights = np.exp(self._logits(block))
                 shares[rows] = np.take_along_axis(weights, indices[rows], axis=1)
                 shares[rows] /= weights.sum(axis=1, keepdims=True)
-        if shares is None:
-            return self.classes[indices], distances
-        return self.classes[indices], distances, shares
+        typical = self._typicality_of(best) if typicality else None
+        return TopClasses(self.classes[indices], distances, shares, typical)
 
     @_accepts_foreign_arrays
     def scores(self, X: ArrayLike) -> NDArray[np.float64]:
         """Scores of all classes; the predicted class has the largest.
 
-        Without rescoring they are the inner products ``w_c.h(x)``. With rescoring they are
-        ``w_c.tanh(steepness (P'x + t))`` for the classes on the short list; all others have lower
-        scores, ordered by distance.
+        Without rescoring they are the inner products ``w_c.h(x)``, plus the bias rounded to an even
+        integer. With rescoring they are ``w_c.tanh(P'x + t) + bias_c`` for the classes on the short
+        list; all others have lower scores, in the order of those without rescoring.
 
         Parameters
         ----------
@@ -422,18 +535,43 @@ class PackedModel:
     def _max_scored_rows(self) -> int:
         return max(1, _SCORES_PER_BLOCK // len(self.classes))
 
-    def _best_classes(self, X: Features) -> NDArray[np.int64]:
-        """Indices (n,) of the predicted classes."""
-        h, index = self.hash_function, self._searched
+    def _best(self, X: Features) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Indices (n,) of the predicted classes, and their scores."""
+        h, index, m = self.hash_function, self._searched, self.n_rescored
         if h.columns is not None and isinstance(X, HashedTexts):
-            m = self.n_rescored
             starts = range(0, max(len(X.texts), 1), _TEXTS_PER_CALL)
             parts = [X.texts[start : start + _TEXTS_PER_CALL] for start in starts]
-            best = [h.best_of_texts(X.features, part, index, m, self.steepness) for part in parts]
-            return best[0] if len(best) == 1 else np.concatenate(best)
-        if self.rescore:
-            return h.rescored(X, index, self.n_rescored, 1, self.steepness)[0][:, 0]
-        return h.nearest(X, index)[0]
+            found = [h.best_of_texts(X.features, part, index, m) for part in parts]
+            indices, scores, distances = map(np.concatenate, zip(*found, strict=True))
+        elif m:
+            best, best_scores, _ = h.rescored(X, index, m)
+            return best[:, 0], best_scores[:, 0]
+        else:
+            indices, distances = h.nearest(X, index)
+        return indices, scores if m else self._score_of(indices, distances)
+
+    def _score_of(
+        self, indices: NDArray[np.int64], distances: NDArray[np.int32]
+    ) -> NDArray[np.float32]:
+        """Scores ``w_c.h(x) + e_c``, with e the biases rounded to even integers."""
+        scores = self.n_bits - 2 * distances
+        even_bias = self._index.even_bias
+        if even_bias is not None:
+            scores += even_bias[indices]
+        return scores.astype(np.float32)
+
+    def _check_typicality(self) -> None:
+        if self.typicality_table is None:
+            raise ValueError(
+                "typicality needs a model that was calibrated with rows not used to fit it; this "
+                "one has no table of their scores. Fit it on more rows per class."
+            )
+
+    def _typicality_of(self, best_scores: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Shares of the typicality table at or below scores (n,)."""
+        assert self.typicality_table is not None
+        below = np.searchsorted(self.typicality_table, best_scores, side="right")
+        return below / len(self.typicality_table)
 
     def _blockwise(
         self, X: ArrayLike, function: Callable[[FeatureBlock], NDArray[np.float64]]
@@ -445,21 +583,22 @@ class PackedModel:
             results[block.rows] = function(block)
         return results
 
-    def _top(self, block: FeatureBlock, k: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Indices and distances (n, k) of the best classes of a block of features."""
+    def _top(
+        self, block: FeatureBlock, k: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+        """Indices and distances (n, k) of the best classes of a block, and the best scores (n,)."""
         m = self.n_rescored
         # Classes beyond the short list are found by exact search, and so must be the list itself.
         index = self._index if 0 < m < k else self._searched
         if m:
-            best, _, best_distances = self.hash_function.rescored(
-                block, index, m, min(k, m), self.steepness
-            )
+            best, scores, best_distances = self.hash_function.rescored(block, index, m, min(k, m))
             if k <= m:
-                return best, best_distances
+                return best, best_distances, scores[:, 0]
         found, distances = index.top_k(self.hash_function.encode(block), k)
-        if m:
-            found[:, :m], distances[:, :m] = best, best_distances
-        return found, distances
+        if not m:
+            return found, distances, self._score_of(found[:, 0], distances[:, 0])
+        found[:, :m], distances[:, :m] = best, best_distances
+        return found, distances, scores[:, 0]
 
     def _scores(self, block: FeatureBlock) -> NDArray[np.float64]:
         """Scores of all classes (n, C) for a block of features."""
@@ -467,10 +606,8 @@ class PackedModel:
         scores = self._index.scores(codes, self.n_bits).astype(np.float64)
         m = self.n_rescored
         if m:
-            best, rescored, distances = self.hash_function.rescored(
-                block, self._index, m, m, self.steepness
-            )
-            farthest = self.n_bits - 2.0 * distances.max(axis=1, keepdims=True)
+            best, rescored, _ = self.hash_function.rescored(block, self._index, m, m)
+            farthest = np.take_along_axis(scores, best, axis=1).min(axis=1, keepdims=True)
             scores += rescored[:, -1:] - farthest - 1.0
             # Ties keep the order of the list, whose first class is predicted.
             np.put_along_axis(scores, best, rescored - _TIE * np.arange(m), axis=1)
@@ -520,6 +657,35 @@ class PackedModel:
                 f"k must be an integer from 1 to the number of classes, {n_classes}, found {k!r}"
             )
         return number
+
+
+def _checked_table(table: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
+    if table is None:
+        return None
+    table = np.ascontiguousarray(table, dtype=np.float32)
+    # Not ascending also if there is a NaN.
+    if table.ndim != 1 or not len(table) or not (table[1:] >= table[:-1]).all():
+        raise ValueError("typicality: expected scores in ascending order, at least one")
+    if not np.isfinite(table).all():
+        raise ValueError("typicality: expected finite numbers only")
+    return table
+
+
+def _dtype_with(classes: NDArray[Any], label: Any) -> np.dtype[Any]:
+    """The type of an array that holds labels of the classes and another label."""
+    kind = classes.dtype.kind
+    kinds = {"i": "iu", "u": "iu", "f": "iuf", "U": "U", "S": "S", "O": "UiubO"}.get(kind, "")
+    if label is None:
+        return np.dtype(object)
+    other = np.min_scalar_type(label)
+    fits = np.ndim(label) == 0 and other.kind in kinds
+    joined = np.result_type(classes.dtype, other) if fits else None
+    if joined is None or joined.kind not in kinds:
+        raise ValueError(
+            f"unknown_label must be None or of the type of the labels, {classes.dtype}, found "
+            f"{label!r}"
+        )
+    return joined
 
 
 def _are_texts(X: Any) -> bool:

@@ -91,7 +91,6 @@ CASES = {
         ("fit", "nan.npz", "--checkpoint", "good.npz", *FIT), 2, ["is a file", "--checkpoint"],
     ),
     "model that is a device": (("fit", "nan.npz", "--model", "/dev/null"), 1, ["/dev/null"]),
-    "labels that are no dates": (("evaluate", "dates.safetensors", "good.npz"), 1, ["good.npz"]),
     "name that could command the terminal": (
         ("fit", "red\x1b[31m.npz", *FIT), 1, [r"red\x1b[31m.npz"],
     ),

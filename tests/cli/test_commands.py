@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 import subprocess
 
 import numpy as np
@@ -147,7 +146,7 @@ def test_labels_are_printed_and_written(outputs, folder, fitted):
 
 def test_the_best_classes_with_distances_and_probabilities(outputs, folder, fitted):
     X, _ = rows(1, 90)
-    found = fitted.packed().top_classes(X, 2, probabilities=True)
+    found = fitted.packed().top_classes(X, 2, probabilities=True)[:3]
     names = ["label", "distance", "probability"]
     expected = {
         name + rank: values[:, k].tolist()
@@ -191,7 +190,7 @@ def piped(folder):
     lines = "".join(json.dumps(record) + "\n" for record in turned)
     texts = {"csv": text.getvalue().decode(), "json": lines}
     model = library.load(folder / "csv.safetensors")
-    return texts, keys, model.top_classes(X, 2, probabilities=True)
+    return texts, keys, model.top_classes(X, 2, probabilities=True)[:3]
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
@@ -248,7 +247,7 @@ def test_parquet_columns_may_have_only_missing_values_in_some_rows(parts):
 def test_evaluate_counts_are_correct(outputs, fitted):
     X, y = rows(1, 90)
     counts = confusion_matrix(y, fitted.predict(X))
-    best, _, shares = fitted.packed().top_classes(X, 5, probabilities=True)
+    best, _, shares, _ = fitted.packed().top_classes(X, 5, probabilities=True)
     right = counts.diagonal()
     found = json.loads(outputs["evaluate"])
     assert found["rows"] == 90
@@ -366,44 +365,18 @@ def test_columns_are_selected_by_name_in_any_order(tmp_path):
     assert after["accuracy"] > json.loads(evaluated)["accuracy"] - 0.05
 
 
-def test_first_index_of_svmlight_files(tmp_path):
-    """Otherwise a file in which index 0 does not occur would be shifted by one feature.
-
-    A model keeps the index of its training files, also in updates.
-    """
-    X, y = problem(200, 4)
-    pairs = [" ".join(f"{j}:{value}" for j, value in enumerate(x)) for x in X.tolist()]
-    rows = [f"{label} {pair}\n" for label, pair in zip(y, pairs, strict=True)]
-    (tmp_path / "train.svm").write_text("".join(rows))
-    few = [re.sub(r" 0:\S+", "", row) for row in rows]
-    (tmp_path / "few.svm").write_text("".join(few))
-    np.save(tmp_path / "few.npy", np.where(np.arange(4) == 0, 0, X.astype(np.float64)))
-    fit = ("fit", "train.svm", "--model", "m", "--bits", 16, "--keep-statistics")
-    succeed(*fit, cwd=tmp_path)
-    given = succeed("predict", "m", "few.svm", "--first-index", 0, cwd=tmp_path)
-    assert given == succeed("predict", "m", "few.npy", cwd=tmp_path)
-    assert given == succeed("predict", "m", "few.svm", cwd=tmp_path)
-    done = bitclass("predict", "m", "few.svm", "--first-index", 2, cwd=tmp_path)
-    assert_one_line(done, 2, "--first-index")
-    succeed("update", "m", "few.svm", cwd=tmp_path)
-    assert library.load(tmp_path / "m").summary["first_index"] == 0
-    (tmp_path / "from1.svm").write_text("".join(few))
-    succeed("fit", "from1.svm", "--model", "m1", "--bits", 16, cwd=tmp_path)
-    done = bitclass("predict", "m1", "train.svm", cwd=tmp_path)
-    assert_one_line(done, 1, "train.svm", "index 0", "the model's training files", "--first-index")
-
-
-def test_evaluate_and_predict_use_the_test_part_of_the_training_file(tmp_path):
-    """The accuracy of the training part would be reported as if it were that of new rows."""
+def test_one_of_several_feature_arrays_is_named(tmp_path):
     X, y = problem(200, 4)
     parts = {"X_train": X[:150], "y_train": y[:150], "X_test": X[150:], "y_test": y[150:]}
     np.savez(tmp_path / "a.npz", **parts)
-    assert "150 x 4" in succeed("fit", "a.npz", "--model", "m", "--bits", 16, cwd=tmp_path)
-    for given in ((), ("--features", "X_test")):
-        facts = json.loads(succeed("evaluate", "m", "a.npz", *given, "--json", cwd=tmp_path))
-        found = succeed("predict", "m", "a.npz", *given, cwd=tmp_path).split()[1:]
-        right = np.array(found, dtype=int) == y[150:]
-        assert (facts["rows"], facts["accuracy"]) == (50, right.mean())
+    fit = ("fit", "a.npz", "--model", "m", "--bits", 16)
+    assert_one_line(bitclass(*fit, cwd=tmp_path), 1, "'X_train', 'X_test'", "--features")
+    assert "150 x 4" in succeed(*fit, "--features", "X_train", cwd=tmp_path)
+    given = ("m", "a.npz", "--features", "X_test")
+    facts = json.loads(succeed("evaluate", *given, "--json", cwd=tmp_path))
+    found = succeed("predict", *given, cwd=tmp_path).split()[1:]
+    right = np.array(found, dtype=int) == y[150:]
+    assert (facts["rows"], facts["accuracy"]) == (50, right.mean())
 
 
 def test_the_types_of_labels_are_those_of_the_model(tmp_path):

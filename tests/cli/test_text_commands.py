@@ -39,9 +39,20 @@ def test_texts_are_arguments(folder):
 
 def test_lines_of_standard_input_are_texts(folder):
     model = folder / "model.safetensors"
-    printed = succeed("predict", model, "-", "--json", input="fly me to oslo\n\nplay bach for me\n")
+    lines = "fly me to oslo\n\nplay bach for me\n"
+    printed = succeed("predict", model, "-", "--json", "--format", "lines", input=lines)
     found = [json.loads(line)["label"] for line in printed.splitlines()]
     assert (len(found), found[0], found[2]) == (3, "flight", "music")
+
+
+def test_csv_on_standard_input_has_a_header_and_columns(folder):
+    """The header and whole lines, with their labels, were classified as texts."""
+    model = folder / "model.safetensors"
+    table = 'n,text,intent\n1,"fly me to oslo, please",music\n'
+    printed = succeed("predict", model, "-", "--id", "n", input=table)
+    assert printed.splitlines() == ["n,label", "1,flight"]
+    done = bitclass("predict", model, "-", input="fly me to oslo\n")
+    assert_one_line(done, 1, "standard input: has no column 'text'")
 
 
 def test_json_lines_and_files_of_lines_are_read(folder, tmp_path):
@@ -59,7 +70,7 @@ def test_texts_are_copied_to_the_output(folder, tmp_path, column):
     path = tmp_path / "two.csv"
     path.write_text("text,n\nfly me to oslo,1\n")
     printed = succeed("predict", folder / "model.safetensors", path, "--id", "n", "--id", column)
-    assert printed.splitlines() == ["text,n,label", "fly me to oslo,1,flight"]
+    assert printed.splitlines() == ["n,text,label", "1,fly me to oslo,flight"]
 
 
 def test_a_file_like_the_training_file_needs_no_options(folder, tmp_path):

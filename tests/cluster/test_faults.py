@@ -1,6 +1,5 @@
 """Killed and retired workers, lost clients and schedulers, concurrent fits."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,9 +13,10 @@ import dask.array as da
 import numpy as np
 import pytest
 from clusters import (
-    HINGE,
+    PARAMETERS,
     PATIENCE,
     QUIET,
+    acting,
     assert_same_model,
     cluster,
     fitted,
@@ -29,31 +29,22 @@ from clusters import (
 )
 from distributed import Client, LocalCluster, wait
 
-from bitclass.distributed import ClusterError
+from bitclass.dask import ClusterError
 
-
-def once(name, action):
-    """Progress that acts once, in the middle of a pass."""
-    done = []
-
-    def progress(found, n_done, n_all):
-        if found == name and 0.2 * n_all <= n_done < n_all and not done:
-            done.append(n_done)
-            action()
-
-    progress.done = done
-    return progress
+N_PARTITIONS = 30
+#: Partitions loaded when a pass is at about a third: all are loaded once in each.
+IN_PASS = {"sampling": N_PARTITIONS // 3, "summing": N_PARTITIONS + N_PARTITIONS // 3}
 
 
 def test_concurrent_fits_and_other_work_on_the_cluster(client):
     X, y = problem()
     others = client.map(lambda number: time.sleep(0.01) or number, range(200), pure=False)
     mine = client.persist(da.ones((1000, 10), chunks=(100, 10)))
-    models = [HINGE, HINGE | {"n_bits": 32, "loss": "exponential", "scale": 0.2}]
+    models = [PARAMETERS, PARAMETERS | {"n_bits": 32}]
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda parameters: fitted(parameters, *lazy(X, y, 200)), models))
     for one, parameters in zip(found, models, strict=True):
-        assert_same_model(one, on_one_machine(parameters, X, y, 200))
+        assert_same_model(one, on_one_machine(parameters, X, y))
     assert client.gather(others) == list(range(200))
     wait(mine)
     assert mine.sum().compute() == 10_000
@@ -66,18 +57,20 @@ def test_workers_may_be_threads():
         Client(local) as client,
         client.as_current(),
     ):
-        found = fitted(HINGE, *lazy(X, y, 200))
-    assert_same_model(found, on_one_machine(HINGE, X, y, 200))
+        found = fitted(PARAMETERS, *lazy(X, y, 200))
+    assert_same_model(found, on_one_machine(PARAMETERS, X, y))
 
 
-def test_a_client_that_is_closed_meanwhile_is_one_error():
+def test_a_client_that_is_closed_meanwhile_is_one_error(tmp_path):
+    log = tmp_path / "loaded"
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **QUIET) as local,
         Client(local) as client,
         client.as_current(),
+        acting(log, IN_PASS["summing"], client.close),
         pytest.raises(ClusterError, match="connection to the Dask scheduler was lost"),
     ):
-        fitted(HINGE, *slow_rows(*problem(), 100), progress=once("learning", client.close))
+        fitted(PARAMETERS, *slow_rows(*problem(), 100, log=log))
 
 
 @pytest.mark.faults
@@ -86,32 +79,41 @@ def test_a_client_that_is_closed_meanwhile_is_one_error():
     [
         ("sampling", kill_workers),
         ("sampling", partial(kill_workers, n_workers=2)),
-        ("learning", kill_workers),
-        ("learning", partial(kill_workers, n_workers=2)),
-        ("learning", lambda client: client.cluster.scale(1)),
+        ("summing", kill_workers),
+        ("summing", partial(kill_workers, n_workers=2)),
+        ("summing", lambda client: client.cluster.scale(1)),
     ],
 )
-def test_workers_that_are_killed_or_retired_change_nothing(phase, action):
+def test_workers_that_are_killed_or_retired_change_nothing(phase, action, tmp_path):
     X, y = problem()
+    log = tmp_path / "loaded"
     settings = {
         "distributed.scheduler.allowed-failures": 20,
         # After this time a local cluster closes nannies of dead workers, even if restarted.
         "distributed.deploy.lost-worker-timeout": "1 hour",
     }
-    with dask.config.set(settings), cluster() as client, client.as_current():
-        progress = once(phase, lambda: action(client))
-        found = fitted(HINGE, *slow_rows(X, y, 100, 0.2), progress=progress)
-    assert progress.done
-    assert_same_model(found, on_one_machine(HINGE, X, y, 100))
+    with (
+        dask.config.set(settings),
+        cluster() as client,
+        client.as_current(),
+        acting(log, IN_PASS[phase], lambda: action(client)) as done,
+    ):
+        found = fitted(PARAMETERS, *slow_rows(X, y, 100, 0.2, log))
+    assert done
+    assert_same_model(found, on_one_machine(PARAMETERS, X, y))
 
 
 @pytest.mark.faults
-def test_a_cluster_that_loses_all_workers_for_good_is_one_error(monkeypatch):
-    monkeypatch.setattr("bitclass.distributed.cluster.WORKER_SECONDS", 3.0)
-    with cluster() as client, client.as_current():
-        progress = once("learning", lambda: client.cluster.scale(0))
-        with pytest.raises(ClusterError, match="no running workers for 3 s: none are left"):
-            fitted(HINGE, *slow_rows(*problem(), 100, 0.2), progress=progress)
+def test_a_cluster_that_loses_all_workers_for_good_is_one_error(monkeypatch, tmp_path):
+    monkeypatch.setattr("bitclass.dask.WORKER_SECONDS", 3.0)
+    log = tmp_path / "loaded"
+    with (
+        cluster() as client,
+        client.as_current(),
+        acting(log, IN_PASS["summing"], lambda: client.cluster.scale(0)),
+        pytest.raises(ClusterError, match="no running workers for 3 s: none are left"),
+    ):
+        fitted(PARAMETERS, *slow_rows(*problem(), 100, 0.2, log))
 
 
 @pytest.mark.faults
@@ -135,14 +137,14 @@ def test_a_partition_too_large_for_a_worker_is_named():
         client.as_current(),
         pytest.raises(ClusterError, match=r".*partition 2.*: 2 workers died .* memory"),
     ):
-        fitted(HINGE, da.concatenate(blocks), y)
+        fitted(PARAMETERS, da.concatenate(blocks), y)
 
 
 CLIENT = """
 import sys, time
 import dask.array as da
 from distributed import Client
-from bitclass.distributed import DaskBinaryCodeClassifier
+from bitclass.dask import DaskBinaryCodeClassifier
 
 def slowly(block):
     time.sleep(0.05)
@@ -150,34 +152,19 @@ def slowly(block):
 
 client = Client(sys.argv[1])
 X = da.random.default_rng(0).standard_normal((20_000, 8), chunks=(100, 8)).map_blocks(slowly)
-y = (X[:, 0] > 0).astype(int)
-
-def progress(name, done, total):
-    print(name, flush=True)
-
-DaskBinaryCodeClassifier(16, refine=False).fit(X, y, progress=progress)
+DaskBinaryCodeClassifier(16, refine=False).fit(X, (X[:, 0] > 0).astype(int))
 """
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("phase", ["sampling", "learning"])
-def test_no_tasks_are_left_when_the_client_is_killed(client, phase):
+def test_no_tasks_are_left_when_the_client_is_killed(client):
     def keys(dask_scheduler):
         return set(dask_scheduler.tasks)
 
     before = client.run_on_scheduler(keys)
     with subprocess.Popen(
-        [sys.executable, "-c", CLIENT, client.scheduler.address],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
+        [sys.executable, "-c", CLIENT, client.scheduler.address], stderr=subprocess.DEVNULL
     ) as process:
-        for line in process.stdout:
-            if line.strip() == phase:
-                break
-        else:
-            pytest.fail("the client ended by itself")
-        # The client may report the phase before the scheduler has received its tasks.
         until(lambda: client.run_on_scheduler(keys) - before, "tasks of the client")
         process.send_signal(signal.SIGKILL)
     until(lambda: not client.run_on_scheduler(keys) - before, "tasks of a dead client")
@@ -196,7 +183,8 @@ WORKER = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--death-timeout", 
 
 
 @pytest.mark.faults
-def test_a_lost_scheduler_is_one_error():
+def test_a_lost_scheduler_is_one_error(tmp_path):
+    log = tmp_path / "loaded"
     scheduler = subprocess.Popen(
         [sys.executable, "-m", "distributed.cli.dask_scheduler", *SCHEDULER],
         stderr=subprocess.PIPE,
@@ -216,9 +204,11 @@ def test_a_lost_scheduler_is_one_error():
                 client.as_current(),
             ):
                 client.wait_for_workers(1, timeout=PATIENCE)
-                progress = once("learning", lambda: os.kill(scheduler.pid, signal.SIGKILL))
-                with pytest.raises(ClusterError, match="connection to the Dask scheduler was lost"):
-                    fitted(HINGE, *slow_rows(*problem(), 100, 0.2), progress=progress)
+                with (
+                    acting(log, IN_PASS["summing"], scheduler.kill),
+                    pytest.raises(ClusterError, match="connection to the Dask scheduler was lost"),
+                ):
+                    fitted(PARAMETERS, *slow_rows(*problem(), 100, 0.2, log))
         finally:
             worker.kill()
             worker.wait()

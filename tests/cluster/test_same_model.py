@@ -7,22 +7,20 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from clusters import HINGE, assert_same_model, fitted, lazy, on_one_machine, problem
+from clusters import PARAMETERS, assert_same_model, blocks, fitted, lazy, on_one_machine, problem
 from distributed import wait
 
 from bitclass import BinaryCodeClassifier
-from bitclass.distributed import DaskBinaryCodeClassifier, FeatureFiles, fitting
-from bitclass.training import load_statistics, save_statistics
+from bitclass.dask import DaskBinaryCodeClassifier
 
-PROJECTED = HINGE | {"initial_codes": "projection"}
-EXPONENTIAL = HINGE | {"n_bits": 48, "loss": "exponential", "scale": 0.2}
-KERNEL = HINGE | {"kernel": "rbf", "n_anchors": 50}
-ALL = {"hinge": HINGE, "projection": PROJECTED, "exponential": EXPONENTIAL, "kernel": KERNEL}
+REFINED = PARAMETERS | {"refine": True}
+KERNEL = PARAMETERS | {"kernel": "rbf", "n_anchors": 50}
+ALL = {"closed form": PARAMETERS, "refined": REFINED, "kernel": KERNEL}
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [*((name, "lazy") for name in ALL), ("hinge", "persisted"), ("kernel", "sharing")],
+    [*((name, "lazy") for name in ALL), ("closed form", "persisted"), ("kernel", "sharing")],
 )
 def test_arrays(client, name, kind):
     parameters = ALL[name]
@@ -33,94 +31,82 @@ def test_arrays(client, name, kind):
     elif kind == "persisted":
         rows = client.persist(rows)
         wait(rows)
-    found = fitted(parameters, *rows)
-    assert_same_model(found, on_one_machine(parameters, X, y, 450))
-    # All rows fit into the sample, so the codes of `fit` are those of the cluster.
-    whole = BinaryCodeClassifier(**parameters).fit(X, y)
-    np.testing.assert_array_equal(found.weights_, whole.weights_)
+    found, whole = fitted(parameters, *rows), on_one_machine(parameters, X, y)
+    if kind == "persisted":  # the workers may hold the rows in another order
+        assert np.mean(found.weights_ == whole.weights_) > 0.95
+    else:
+        assert_same_model(found, whole)
+    assert found.report_.n_judged == whole.report_.n_judged
     assert found.score(*rows) == pytest.approx(whole.score(X, y), abs=1e-3)
+
+
+def test_more_rows_than_the_pool_holds(client):
+    X, y = problem(n=12_000)
+    for parameters in (PARAMETERS, REFINED):
+        found, whole = fitted(parameters, *lazy(X, y, 1700)), on_one_machine(parameters, X, y)
+        assert found.report_.n_judged == whole.report_.n_judged
+        assert found.report_.n_rows == 12_000
+        assert np.mean(found.weights_ == whole.weights_) > 0.95
+        assert found.to_local().score(X, y) == pytest.approx(whole.score(X, y), abs=5e-3)
 
 
 def test_rows_sorted_by_class_with_late_classes(client):
     X, y = problem()
     order = np.argsort(y, kind="stable")
     X, y = X[order], np.array([f"class {label}" for label in y[order]])
-    assert_same_model(fitted(HINGE, *lazy(X, y, 310)), on_one_machine(HINGE, X, y, 310))
+    assert_same_model(fitted(PARAMETERS, *lazy(X, y, 310)), on_one_machine(PARAMETERS, X, y))
 
 
 @pytest.mark.parametrize("refine", [False, True])
 def test_weights_of_rows_and_classes(client, refine):
+    """Rows of weight 0 are as if absent."""
     X, y = problem()
-    weights = np.random.default_rng(1).integers(1, 5, size=len(y)) / 4
-    parameters = HINGE | {"class_weight": {0: 2.0, 1: 0.5}, "refine": refine}
-    expected = on_one_machine(parameters, X, y, 450, weights)
+    weights = np.random.default_rng(1).integers(0, 5, size=len(y)) / 4
+    parameters = PARAMETERS | {"class_weight": {0: 2.0, 1: 0.5, 3: 0.0}, "refine": refine}
     found = fitted(parameters, *lazy(X, y, 450), weights)
-    np.testing.assert_array_equal(found.weights_, expected.weights_)
-    np.testing.assert_allclose(found.projection_, expected.projection_, atol=1e-4)
-
-
-def test_rows_of_weight_0_are_as_if_absent(client):
-    """They would change the penalty, and whether there are enough rows to refine."""
-    X, y = problem()
-    weights = (np.arange(len(y)) % 5 == 0).astype(float)
-    parameters = HINGE | {"refine": True, "class_weight": {3: 0.0}}
+    assert 3 in found.classes_
     counts = (weights > 0) & (y != 3)
-    found = fitted(parameters, *lazy(X, y, 450), weights)
-    # With weights of classes, which choose the method, but not of one that is absent.
-    whole = BinaryCodeClassifier(**parameters | {"class_weight": {0: 1.0}})
-    whole.fit(X[counts], y[counts])
-    assert found.statistics_.n_rows == whole.statistics_.n_rows == counts.sum()
-    assert found.refinement_["held_out_rows"] == whole.refinement_["held_out_rows"]
-    assert found.alpha_ == pytest.approx(whole.alpha_)
-
-
-def test_refinement_draws_the_same_rows_from_any_partitions(client, monkeypatch):
-    X, y = problem()
-    parameters = HINGE | {"refine": True}
-    found = fitted(parameters, *lazy(X, y, 450))
-    whole = BinaryCodeClassifier(**parameters).fit(X, y)
-    # All rows were drawn: the refinement sees what it would see on one machine.
-    assert found.refinement_["held_out_rows"] == whole.refinement_["held_out_rows"]
-    assert found.score(*lazy(X, y, 450)) == pytest.approx(whole.score(X, y), abs=5e-3)
-    # Now only a sixth of the rows.
-    monkeypatch.setattr("bitclass.distributed.fitting.SAMPLE_BYTES", X.nbytes // 6)
-    drawn = []
-    fit_batches = BinaryCodeClassifier.fit_batches
-
-    def watched(self, batches, **options):
-        drawn.append(np.concatenate([X for X, _, _ in batches(0)]))
-        assert len(drawn[-1]) == options["n_rows"]
-        return fit_batches(self, batches, **options)
-
-    monkeypatch.setattr(BinaryCodeClassifier, "fit_batches", watched)
-    few = [fitted(parameters, *lazy(X, y, rows)) for rows in (450, 700)]
-    assert 400 < len(drawn[0]) < 600
-    np.testing.assert_array_equal(drawn[0], drawn[1])
-    assert all(one.refinement_ is not None and one.statistics_.n_rows == 3000 for one in few)
-
-
-def test_sample_smaller_than_the_rows(client, monkeypatch):
-    X, y = problem()
-    monkeypatch.setattr("bitclass.distributed.fitting.SAMPLE_ROWS", 500)
-    seen = []
-    start_statistics = fitting.start_statistics
-
-    def watched(settings, X, labels, weights, codes):
-        seen.append((X, labels))
-        return start_statistics(settings, X, labels, weights, codes)
-
-    monkeypatch.setattr(fitting, "start_statistics", watched)
-    one, other = (fitted(PROJECTED, *lazy(X, y, 450)) for _ in range(2))
-    assert 480 <= len(seen[0][1]) <= 510
-    np.testing.assert_array_equal(seen[0][0], seen[1][0])
-    # Every partition contributes in proportion to its size.
-    numbers = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in seen[0][0]]
-    assert np.bincount(np.array(numbers) // 450).min() > 40
-    local = BinaryCodeClassifier(**PROJECTED).fit_batches(
-        lambda row: [(X[row:], y[row:])], sample=seen[0]
+    expected = on_one_machine(
+        parameters | {"class_weight": {0: 2.0, 1: 0.5}}, X[counts], y[counts], weights[counts]
     )
-    assert_same_model(one, local)
-    assert_same_model(other, local)
+    assert found.report_.n_rows == expected.report_.n_rows == counts.sum()
+    assert found.report_.alpha == pytest.approx(expected.report_.alpha)
+    assert found.to_local().score(X, y) == pytest.approx(expected.score(X, y), abs=0.01)
+
+
+def test_the_same_rows_refine_for_any_partitions(client, monkeypatch):
+    X, y = problem(n=9000)
+    monkeypatch.setattr("bitclass.dask.SAMPLE_BYTES", X.nbytes // 6)
+    seen = []
+    learn = BinaryCodeClassifier._learn
+
+    def watched(self, settings, collected, **options):
+        seen.append(collected)
+        return learn(self, settings, collected, **options)
+
+    monkeypatch.setattr(BinaryCodeClassifier, "_learn", watched)
+    for rows in (450, 1700):
+        fitted(PARAMETERS | {"refine": True}, *lazy(X, y, rows))
+    pools = [np.sort(collected.pool.keys) for collected in seen]
+    np.testing.assert_array_equal(pools[0], pools[1])
+    few, many = sorted((np.sort(collected.sample.keys) for collected in seen), key=len)
+    assert 600 < len(few) <= len(many) <= 1500
+    np.testing.assert_array_equal(few, many[: len(few)])
+
+
+def test_wide_rows(client):
+    """Sums over all pairs of 40,000 features would take 13 GB."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 10, 3000)
+    noise = scipy.sparse.random(3000, 40_000, 5e-4, "csr", np.float32, rng)
+    X = (
+        noise + scipy.sparse.csr_array((np.ones(3000), (np.arange(3000), y)), (3000, 40_000))
+    ).tocsr()
+    rows = blocks([X[start : start + 500] for start in range(0, 3000, 500)], 500, 40_000)
+    found, whole = fitted(REFINED, rows, y), on_one_machine(REFINED, X, y)
+    assert found.to_local().score(X, y) == pytest.approx(whole.score(X, y), abs=0.01)
+    assert whole.score(X, y) > 0.9
+    np.testing.assert_array_equal(found.predict(rows).compute(), found.to_local().predict(X))
 
 
 def frame_of(*parts):
@@ -133,8 +119,8 @@ def test_frames_are_matched_by_the_names_of_columns(client):
     names = [f"f{j}" for j in range(X.shape[1])]
     table = pd.DataFrame(X, columns=names).assign(label=[f"c{label}" for label in y])
     frame = dd.from_pandas(table, npartitions=4)
-    found = fitted(HINGE, frame[names], frame["label"])
-    whole = BinaryCodeClassifier(**HINGE).fit(table[names], table["label"].to_numpy())
+    found = fitted(PARAMETERS, frame[names], frame["label"])
+    whole = BinaryCodeClassifier(**PARAMETERS).fit(table[names], table["label"].to_numpy())
     np.testing.assert_array_equal(found.weights_, whole.weights_)
     assert found.feature_names_in_.tolist() == names
     expected = whole.predict(table[names])
@@ -148,10 +134,10 @@ def test_frames_are_matched_by_the_names_of_columns(client):
     # Partitions of one fit may also differ in their order.
     labels = dd.from_pandas(table["label"], npartitions=2)
     reordered = frame_of(table[:450][names], table[450:][["label", *names[::-1]]])
-    assert_same_model(fitted(HINGE, reordered, labels), found)
+    assert_same_model(fitted(PARAMETERS, reordered, labels), found)
     without = frame_of(table[:450][names], table[450:][names[:3] + names[4:]])
     with pytest.raises(ValueError, match=r"partition 1: X must have a column 'f3'"):
-        fitted(HINGE, without, labels)
+        fitted(PARAMETERS, without, labels)
     found.fit(*lazy(X, y, 450))
     assert not hasattr(found, "feature_names_in_")
 
@@ -161,103 +147,68 @@ def test_sparse_rows_and_empty_partitions(client):
     X[X < 0.7] = 0
     rows, labels = lazy(X, y, 300)
     rows = rows.map_blocks(scipy.sparse.csr_matrix, dtype=X.dtype)
-    expected = on_one_machine(HINGE, scipy.sparse.csr_matrix(X), y, 300)
-    assert_same_model(fitted(HINGE, rows, labels), expected)
+    assert_same_model(
+        fitted(PARAMETERS, rows, labels), on_one_machine(PARAMETERS, scipy.sparse.csr_matrix(X), y)
+    )
     kept = np.arange(900) // 300 != 1
     names = [f"f{j}" for j in range(X.shape[1])]
     table = pd.DataFrame(X, columns=names).assign(label=y, kept=kept)
     frame = dd.from_pandas(table, npartitions=3)
     frame = frame[frame["kept"]]
     rows = frame[names]
-    found = fitted(HINGE, rows, frame["label"])
-    assert_same_model(found, on_one_machine(HINGE, X[kept], y[kept], 300))
+    found = fitted(PARAMETERS, rows, frame["label"])
+    assert found.report_.n_rows == 600
+    assert found.to_local().score(table[names][kept], y[kept]) > 0.9
     codes = found.encode(rows)
     assert np.isnan(codes.shape[0])
     np.testing.assert_array_equal(codes.compute(), found.to_local().encode(table[names][kept]))
 
 
-@pytest.mark.parametrize("library", ["array_api_strict", "torch"])
-def test_tensors_created_on_the_workers(client, library):
-    # One GPU per worker: each task makes its tensors on the device of the worker that runs it.
-    asarray = pytest.importorskip(library).asarray
+def test_only_partitions_that_the_sample_skips_have_rows(client, monkeypatch):
+    monkeypatch.setattr("bitclass.dask.SAMPLE_PARTITIONS", 2)
     X, y = problem(n=900)
-    rows, labels = (
-        part.map_blocks(asarray, dtype=part.dtype, meta=part._meta) for part in lazy(X, y, 300)
-    )
-    found = fitted(HINGE, rows, labels)
-    expected = on_one_machine(HINGE, X, y, 300)
-    predicted = found.predict(rows).compute()
-    assert isinstance(predicted, np.ndarray)
-    assert np.mean(predicted == expected.predict(X)) > 0.95
-    assert found.score(rows, labels) > 0.9 * expected.score(X, y)
-
-
-def test_files_read_by_the_workers(client, tmp_path):
-    io = pytest.importorskip("bitclass.io")
-    X, y = problem()
-    np.save(tmp_path / "X.npy", X)
-    np.save(tmp_path / "y.npy", y)
-    files = FeatureFiles([tmp_path / "X.npy"], labels_file=tmp_path / "y.npy")
-    found = fitted(HINGE, files)
-    rows = io.open_rows(tmp_path / "X.npy", labels_file=tmp_path / "y.npy")
-
-    def batches(start_row):
-        return ((batch.X, batch.labels) for batch in rows.batches(start_row))
-
-    local = BinaryCodeClassifier(**HINGE).fit_batches(batches, sample=rows.sample())
-    assert_same_model(found, local)
-    predicted = found.predict(FeatureFiles([tmp_path / "X.npy"], labels=False))
-    assert len(predicted.chunks[0]) == 8
-    np.testing.assert_array_equal(predicted.compute(), local.predict(X))
-    assert found.score(files) == local.score(X, y)
-
-
-def test_files_with_columns_in_another_order(client, tmp_path):
-    pytest.importorskip("bitclass.io")
-    X, y = problem(n=600, d=5)
-    table = pd.DataFrame(X, columns=list("abcde")).assign(label=y)
-    table.to_csv(tmp_path / "train.csv", index=False)
-    table[["e", "d", "c", "b", "a", "label"]].assign(extra=1).to_csv(
-        tmp_path / "test.csv", index=False
-    )
-    found = fitted(HINGE, [tmp_path / "train.csv"])
-    assert found.feature_names_in_.tolist() == list("abcde")
-    accuracy = found.score([tmp_path / "train.csv"])
-    assert found.score(FeatureFiles(tmp_path / "test.csv", labels="label")) == accuracy > 0.5
+    weights = (np.arange(900) // 300 == 1).astype(float)
+    found = fitted(PARAMETERS, *lazy(X, y, 300), weights)
+    assert found.report_.n_rows == 300
 
 
 def test_predictions_are_lazy_and_those_of_the_local_model(client):
     X, y = problem(n=900)
     rows = lazy(X, y, 250)
-    found = fitted(EXPONENTIAL, *rows)
+    found = fitted(PARAMETERS, *rows)
     local = found.to_local()
     assert type(local) is BinaryCodeClassifier
-    for method in ("predict", "encode", "decision_function", "predict_proba"):
+    for method in (
+        "predict",
+        "encode",
+        "decision_function",
+        "predict_proba",
+        "predict_log_proba",
+        "typicality",
+    ):
         answer = getattr(found, method)(rows[0])
         assert isinstance(answer, da.Array)
         assert answer.chunks[0] == rows[0].chunks[0]
         expected = getattr(local, method)(X)
         assert answer.dtype == expected.dtype
         np.testing.assert_array_equal(answer.compute(), expected)
-    top = dask.compute(*found.top_classes(rows[0], k=3))
-    for answer, expected in zip(top, local.top_classes(X, k=3), strict=True):
-        np.testing.assert_array_equal(answer, expected)
+    top = found.top_classes(rows[0], k=3, probabilities=True)
+    assert top.typicality is None
+    for answer, expected in zip(
+        top[:3], local.top_classes(X, k=3, probabilities=True), strict=False
+    ):
+        np.testing.assert_array_equal(answer.compute(), expected)
     assert found.score(*rows) == local.score(X, y)
 
 
-def test_learning_resumes_from_the_sums_of_a_cluster(client, tmp_path):
+def test_learning_continues_from_the_sums_of_a_cluster(client):
     X, y = problem()
     more_X, more_y = problem(n=4000, n_classes=9, seed=5)
-    local = fitted(HINGE, *lazy(X, y, 450)).to_local()
-    save_statistics(tmp_path / "sums.safetensors", local.statistics_, {})
-    local.save(tmp_path / "model.safetensors")
-    statistics, _ = load_statistics(tmp_path / "sums.safetensors")
-    resumed = BinaryCodeClassifier.load(tmp_path / "model.safetensors", statistics=statistics)
-    expected = on_one_machine(HINGE, X, y, 450)
-    for one in (local, resumed, expected):
-        one.partial_fit(more_X, more_y).solve()
-    assert_same_model(local, expected)
-    assert_same_model(resumed, expected)
+    parameters = PARAMETERS | {"keep_sums": True}
+    models = [fitted(parameters, *lazy(X, y, 450)).to_local(), on_one_machine(parameters, X, y)]
+    for model in models:
+        model.partial_fit(more_X, more_y).solve()
+    assert_same_model(*models)
 
 
 def test_parameters_are_those_of_the_classifier():

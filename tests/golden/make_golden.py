@@ -1,33 +1,98 @@
-"""Write missing golden files; existing ones must load forever.
+"""Write the golden model files and the answers of an independent reader to them.
 
-Version 0.1 wrote the files named v1_* and statistics_v1_{random,projection,means}, with the answers
-in expected_v1.json. Version 0.2 writes the same format, and the weights that a refined model was
-learned from besides.
+Existing files must load as long as the format has version 1, so this is run for a new kind only.
 """
 
+import json
+import sys
 from pathlib import Path
 
 import numpy as np
 
-from bitclass import BinaryCodeClassifier
-from bitclass.training import save_statistics
-
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from bitclass.codes import pack  # noqa: E402
+from bitclass.report import Epoch, Report  # noqa: E402
+from bitclass.storage import Content, encode_labels, write_file  # noqa: E402
+from bitclass.text import NgramHasher  # noqa: E402
+from format_reader import Reader  # noqa: E402
+
+TEXTS = ["book a table", "what is the weather", "play some music", "set an alarm", "Grüße"] * 3
+
+
+def content(labels, n_bits, d, seed, **changed):
+    """Fields and arrays of a linear model in int8."""
+    rng = np.random.default_rng(seed)
+    kind, classes = encode_labels(np.asarray(labels))
+    report = Report(n_rows=600, n_judged=100, accuracy=0.9, refined=True, alpha=0.1,
+                    epochs=(Epoch(1, 20, 0.9, 1.5),))  # fmt: skip
+    header = {
+        "precision": "int8",
+        "rescore": 3,
+        "temperature": 1.5,
+        "labels": kind,
+        "summary": {"parameters": {"n_bits": n_bits}, "report": report.to_dict()},
+    }
+    tensors = {
+        "weights": pack(rng.standard_normal((len(labels), n_bits)) > 0),
+        "classes": classes,
+        "projection": rng.integers(-127, 128, (d, n_bits)).astype(np.int8),
+        "column_scale": rng.uniform(0.001, 0.01, n_bits),
+        "thresholds": 10 * rng.standard_normal(n_bits),
+        "centre": rng.standard_normal(d).astype(np.float32),
+        "scale": rng.uniform(0.5, 2, d).astype(np.float32),
+    }
+    tensors |= changed
+    return Content(header, {name: array for name, array in tensors.items() if array is not None})
+
+
+def models():
+    rng = np.random.default_rng(0)
+    float32 = {"projection": (rng.standard_normal((5, 20)) / 2).astype(np.float32)}
+    float32 |= {"column_scale": None, "thresholds": None, "intercept": rng.standard_normal(20)}
+    anchors = {
+        "anchors": rng.standard_normal((5, 12)).astype(np.float32),
+        "anchor_centre": rng.standard_normal(12).astype(np.float32),
+        "anchor_scale": rng.uniform(1, 3, 12).astype(np.float32),
+        "anchor_gamma": np.array([0.05]),
+    }
+    features = NgramHasher(1 << 10).fit(TEXTS).features_
+    text = {
+        "centre": None,
+        "columns": features.columns.astype(np.int32),
+        "n_columns": np.array([1 << 10]),
+        "text_ngrams": np.array([*features.char_ngrams, *features.word_ngrams], np.uint8),
+        "text_columns": features.columns,
+        "text_idf": features.idf,
+    }
+    bias = {"bias": 4 * rng.standard_normal(6).astype(np.float32)}
+    bias |= {"typicality": np.sort(rng.uniform(5, 20, 9)).astype(np.float32)}
+    d = len(features.columns)
+    yield "linear_int8", content([2, 3, 5, 7, 11], 20, 12, 1)
+    anchors_float32 = content(list("abc"), 20, 5, 2, **float32, **anchors)
+    anchors_float32.header["precision"] = "float32"
+    yield "anchors_float32", anchors_float32
+    yield "text_int8", content(["", "日本語", "😀", 'quote " and \\'], 24, d, 3, **text)
+    yield "bias_typicality", content([True, False], 9, 12, 4, bias=bias["bias"][:2],
+                                     typicality=bias["typicality"])  # fmt: skip
 
 
 def main():
-    rng = np.random.default_rng(3)
-    y = np.arange(600) % 5
-    X = (3 * rng.standard_normal((5, 12))[y] + 2 * rng.standard_normal((600, 12))).astype("f4")
-    classifier = BinaryCodeClassifier(20, random_state=0).fit(X, np.array(list("abcde"))[y])
-    assert classifier.refinement_["taken"]
-    model, statistics = (
-        HERE / "v1_refined_float32.safetensors",
-        HERE / "statistics_v1_refined.safetensors",
-    )
-    if not model.exists():
-        classifier.save(model)
-        save_statistics(statistics, classifier.statistics_)
+    answers = {}
+    X = np.load(HERE / "rows.npy")
+    for name, made in models():
+        path = HERE / f"{name}.safetensors"
+        if not path.exists():
+            write_file(path, "model", made)
+        reader = Reader(path)
+        rows = X if "text" not in name else (np.arange(16 * 1024).reshape(16, 1024) % 7 == 0) / 2
+        answers[name] = {
+            "labels": reader.labels().tolist(),
+            "codes": [code.tobytes().hex() for code in pack(reader.bits(rows))],
+            "predicted": reader.predict(rows).tolist(),
+        }
+    (HERE / "expected.json").write_text(json.dumps(answers, ensure_ascii=False, indent=1) + "\n")
 
 
 if __name__ == "__main__":

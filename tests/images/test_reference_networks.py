@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from torch_reference import efficientnet_lite0_features
 
-from bitclass.images import EfficientNetLite0
+from bitclass.images import extractor_named
 from drawing import large_scenes, scene
 
 pytestmark = pytest.mark.skipif(
@@ -19,4 +19,4 @@ def test_efficientnet_lite0_is_that_of_its_package():
     images = [*large_scenes(), *(scene(224, seed) for seed in range(4))]
     expected = efficientnet_lite0_features(images)
     assert expected.max() > 1
-    np.testing.assert_allclose(EfficientNetLite0().extract(images), expected, rtol=0, atol=1e-3)
+    np.testing.assert_allclose(extractor_named("cnn").extract(images), expected, rtol=0, atol=1e-3)

@@ -6,13 +6,11 @@ import gzip
 import itertools
 import json
 
-import h5py
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
-import scipy.io
 import scipy.sparse as sp
 
 
@@ -21,7 +19,7 @@ def labels_of(kind, n):
     return {
         "text": np.array(["kočka", "dog", "horse, white"])[numbers],
         "integer": numbers - 1,
-        "float": numbers / 2 + 0.25,
+        "float": numbers - 1.0,
         "bool": numbers == 1,
     }[kind]
 
@@ -60,50 +58,6 @@ def svmlight(path, X, y):
         pairs = [f"{j + 1}:{v!r}" for j, v in enumerate(x.tolist()) if v != 0]
         lines.append(" ".join([str(label), *pairs]) + " # note")
     path.write_text("\n".join(lines) + "\n")
-
-
-def matlab_labels(y):
-    if y.dtype.kind == "U":
-        cells = np.empty((len(y), 1), dtype=object)
-        cells[:, 0] = y
-        return cells
-    return y[:, None].astype(bool if y.dtype.kind == "b" else float)
-
-
-def matlab73(path, X, y):
-    """A file as MATLAB writes it: 512 bytes of text, then HDF5 with the axes in reverse."""
-    with h5py.File(path, "w", userblock_size=512) as file:
-        dataset = file.create_dataset("X", data=X.T, compression="gzip")
-        dataset.attrs["MATLAB_class"] = np.bytes_("single" if X.itemsize == 4 else "double")
-        if y.dtype.kind == "U":
-            texts = []
-            for i, text in enumerate(y):
-                units = np.frombuffer(text.encode("utf-16-le"), np.uint16)
-                cell = file.create_dataset(f"#refs#/c{i}", data=units[:, None])
-                cell.attrs["MATLAB_class"] = np.bytes_("char")
-                texts.append(cell.ref)
-            dataset = file.create_dataset("y", (1, len(y)), dtype=h5py.ref_dtype)
-            dataset[0] = texts
-            dataset.attrs["MATLAB_class"] = np.bytes_("cell")
-        else:
-            logical = y.dtype.kind == "b"
-            stored = y.astype(np.uint8 if logical else np.float64)
-            dataset = file.create_dataset("y", data=stored[None])
-            dataset.attrs["MATLAB_class"] = np.bytes_("logical" if logical else "double")
-    with open(path, "r+b") as file:
-        file.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM")
-
-
-def hdf5(path, X, y):
-    with h5py.File(path, "w") as file:
-        file["deep/train/X"] = X
-        file["deep/train/y"] = [text.encode() for text in y] if y.dtype.kind == "U" else y
-
-
-def hdf5_deflated(path, X, y):
-    with h5py.File(path, "w") as file:
-        file.create_dataset("features", data=X, chunks=(min(4, len(X)), 2), compression="gzip")
-        file["labels"] = y.tolist() if y.dtype.kind == "U" else y
 
 
 def csv(path, X, y, **options):
@@ -167,19 +121,6 @@ MAKERS = {
         ),
     ),
     "svmlight": (".svm", svmlight),
-    "matlab5": (
-        ".mat",
-        lambda path, X, y: scipy.io.savemat(path, {"other": 1, "fea": X, "gnd": matlab_labels(y)}),
-    ),
-    "matlab5_sparse": (
-        ".mat",
-        lambda path, X, y: scipy.io.savemat(
-            path, {"X": sp.csc_array(X.astype(float)), "y": matlab_labels(y).T}, do_compression=True
-        ),
-    ),
-    "matlab73": (".mat", matlab73),
-    "hdf5": (".h5", hdf5),
-    "hdf5_deflated": (".h5", hdf5_deflated),
     "csv": (".csv", csv),
     "csv_without_header": (".csv", lambda path, X, y: csv(path, X, y, header=False)),
     "tsv": (".tsv", lambda path, X, y: csv(path, X, y, sep="\t")),
@@ -208,4 +149,4 @@ def make(name, folder, X, y, cuts=()):
             np.save(label_paths[-1], y[start:stop])
     if name in ("npy", "npz_sparse"):
         return paths, {"labels_file": label_paths}
-    return paths, {"labels": 2} if name == "csv_without_header" else {}
+    return paths, {"labels": 2, "header": False} if name == "csv_without_header" else {}

@@ -47,7 +47,7 @@ TWO_LABELS = pd.DataFrame({"class": [1, 2], "y": [3, 4], "x": [5, 6]})
 
 # A frame, options, the features, the label, and words in the description.
 CHOSEN = [
-    (FRAME, {}, ABC, "label", "label column detected: 'label'"),
+    (FRAME, {}, ABC, "label", "label column found by name: 'label'"),
     # Predicting takes the file that was fitted on.
     (FRAME, {"labels": False}, ABC, None, "label column skipped: 'label'"),
     (FRAME, {"labels": False, "feature_names": ABC}, ABC, None, "label column skipped: 'label'"),
@@ -55,10 +55,10 @@ CHOSEN = [
     (INDEXED, {}, ABC, "label", "skipped 'Unnamed: 0', the index of a data frame"),
     (INDEXED, {"features": "Unnamed: 0.1"}, ["Unnamed: 0.1"], "label", ""),
     (SECOND, {"labels": "species"}, ABC, "species", "skipped 'species.1', a second 'species'"),
-    (SECOND, {"labels": "species", "features": "*"}, ABC, "species", "skipped 'species.1', a sec"),
+    (SECOND, {"labels": "species", "features": "*"}, ABC, "species", ""),
     (SECOND, {"feature_names": ["a", "species.1"]}, ["a", "species.1"], None, ""),
-    (ONLY_SECOND, {}, ABC, "label.1", "label column detected"),
-    (ONLY_SECOND.assign(label=[1, 2, 1]), {}, ABC, "label", "skipped 'label.1'"),
+    (ONLY_SECOND, {}, ABC, "label.1", "label column found by name"),
+    (ONLY_SECOND.assign(label=[1, 2, 1]), {"labels": "label"}, ABC, "label", "skipped 'label.1'"),
     *(
         case
         for name in ("id", "ID", "user_id", "customerID")
@@ -123,7 +123,7 @@ def test_what_cannot_be_chosen_is_refused(tmp_path, extension):
     path = written(tmp_path, extension, FRAME.assign(city="Paris", state="Texas"))
     with pytest.raises(DataFileError) as raised:
         open_rows(path)
-    found = "it contains 'Paris'" if extension == ".csv" else "it has type text"
+    found = "its type is text, as 'Paris'" if extension == ".csv" else "its type is text"
     assert f"column 'city' is not numeric ({found})" in str(raised.value)
     assert "exclude it with --features '!city,!state'" in str(raised.value)
 
@@ -155,9 +155,7 @@ def test_an_additional_column_without_names_is_refused(tmp_path):
     paths[0].write_text("x,0.5,1.5\ny,1.5,0.5\n")
     paths[1].write_text("x,0.5,1.5,7.5\ny,1.5,0.5,8.5\n")
     with pytest.raises(DataFileError, match=r"b\.csv: has a column '3', which the first file"):
-        open_rows(paths)
-    paths[1].write_text("y,2,1\nx,1,2\n")  # a header or a row, if the first file did not tell
-    assert open_rows(paths).n_rows == 4
+        open_rows(paths, header=False, labels=0)
 
 
 def test_input_without_names_is_matched_by_position(tmp_path):
@@ -202,87 +200,48 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "header"),
+    "text",
     [
-        ("label,1,2,3\ncat,0.5,1,2\n", True),
-        ("1,2,3,label\n0.5,1,2,4\n", True),
-        ("label,400,405,410\ncat,0.5,1,2\n", True),
-        ("0,1,2\n0.5,1,2\n", True),
-        ("y,0.5,0.25\nn,0.5,0.1\ny,0.1,0.2\n", False),  # a class called y
-        ("3A,0.5,0.25\n1,0.5,0.1\n", False),
-        ("1.5,2,x\n2.5,3,y\n", False),
-        ("T,2,8,2\nI,5,12,3\n", False),
-        ("T,2,8,9\nT,5,12,3\n", False),
-        ("5,0,0.5\n4,0,0\n", False),
-        ("5,0,0\n4,0.5,0\n", False),
-        ("species,1,2\ncat,0.5,1\n", None),
-        ("0,1\n5,7\n", None),
-        ("y,0.5\nn,0.25\n", None),
-        ("species,400,410,420\ncat,5,3,7\n", None),
-        ("species,420,410,400\ncat,5,3,0.5\n", None),
-        ("label,420,410,400\ncat,5,3,0.5\n", None),
-        ("T,2,8,3\nI,5,12,3\n", None),
-        ("400,410\n0.5,0.25\n", None),
+        "label,1,2\ncat,0.5,1\ndog,1,2\n",
+        "3,0,7.5\n1,2,8.5\n2,1,9.5\n",
+        "a,b,c\nd,1,2\ne,3,4\n",
     ],
 )
-def test_an_unambiguous_header_is_detected(tmp_path, text, header):
+def test_whether_there_is_a_header_is_not_guessed(tmp_path, text):
     path = tmp_path / "a.csv"
     path.write_text(text)
-    if header is not None:
-        rows = open_rows(path)
-        assert rows.n_rows == text.count("\n") - header
-        assert (rows.feature_names is not None) == header
-        told = "column names in the first line" if header else "no column names"
-        assert f"{told} (guessed)" in rows.description
+    first = text.split("\n")[0].split(",")
+    rows = open_rows(path, labels=first[0])
+    assert (rows.n_rows, rows.feature_names) == (2, tuple(first[1:]))
+    if first[1] == "b":
+        with pytest.raises(DataFileError, match="no column contains numbers"):
+            open_rows(path, header=False, labels=0)
         return
-    with pytest.raises(DataFileError, match="--header or --no-header"):
+    rows = open_rows(path, header=False, labels=0)
+    assert (rows.n_rows, rows.feature_names) == (3, None)
+    assert whole(rows).labels.astype(str).tolist() == [
+        line[: line.find(",")] for line in text.split()
+    ]
+    assert "no column names" in rows.description
+
+
+def test_a_first_line_that_is_data_has_advice(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("5,0,0\n4,0.5,0\n")
+    with pytest.raises(
+        DataFileError, match="same name: '0'; if the first line is data, pass --no-"
+    ):
         open_rows(path)
-    for given in (True, False):
-        rows = open_rows(path, header=given, labels=0)
-        assert rows.n_rows == 2 - given
-        assert "(guessed)" not in rows.description
+    path.write_text("5,1,0\n")
+    with pytest.raises(DataFileError, match="has no rows; if the first line is data, pass --no-"):
+        open_rows(path)
 
 
-def test_a_position_is_not_taken_for_a_name_in_the_first_row(tmp_path):
-    """The position of the label column was matched to a number in the first row."""
+def test_a_number_that_is_a_name_is_no_position(tmp_path):
     path = tmp_path / "a.csv"
-    path.write_text("3,0,7.5\n1,2,8.5\n2,1,9.5\n")
-    rows = open_rows(path, labels=0)
-    assert rows.n_rows == 3
-    assert whole(rows).labels.tolist() == [3, 1, 2]
-    assert whole(rows).X.tolist() == [[0, 7.5], [2, 8.5], [1, 9.5]]
-
-
-def test_text_above_numbers_is_a_header_whatever_its_words(tmp_path):
-    """The column of the label may be called like one of its classes."""
-    path = tmp_path / "a.csv"
-    path.write_text("x,spam\n0.5,spam\n1.5,ham\n")
-    rows = open_rows(path, labels=1)
-    assert (rows.feature_names, whole(rows).labels.tolist()) == (("x",), ["spam", "ham"])
-    path.write_text("how are you,greeting\nhi,parting\n")
-    with pytest.raises(DataFileError, match="has no column '7'"):
-        open_rows(path, labels=7)
-
-
-def test_a_number_that_is_no_position_is_a_name(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("2019,2020,2021\n0.5,1,2\n1.5,2,1\n")
-    rows = open_rows(path, labels="2021")
-    assert (rows.feature_names, whole(rows).labels.tolist()) == (("2019", "2020"), [2, 1])
-
-
-def test_the_first_of_rows_that_are_all_text_is_not_lost(tmp_path):
-    path, given = tmp_path / "a.csv", {"features": False, "columns": ["0"], "labels": 1}
-    path.write_text("how are you,greeting\nhi,greeting\nbye,parting\n")
-    assert whole(open_rows(path, **given)).labels.tolist() == ["greeting", "greeting", "parting"]
-    path.write_text("hi,greeting\nbye,parting\n")
-    with pytest.raises(DataFileError, match="--header or --no-header"):
-        open_rows(path, **given)
-    path.write_text("sentence,label\nbye,parting\n")
-    assert whole(open_rows(path, **given)).labels.tolist() == ["parting"]
-    path.write_text("sentence,intent\nbye,parting\n")
-    given["columns"] = ["sentence"]
-    assert whole(open_rows(path, **given)).labels.tolist() == ["parting"]
+    path.write_text("2019,1,2021\n0.5,1,2\n1.5,2,1\n")
+    rows = open_rows(path, labels="2021", columns=["1"])
+    assert (rows.feature_names, whole(rows).labels.tolist()) == (("2019",), [2, 1])
 
 
 def test_one_column_of_lists_is_the_features(tmp_path):
@@ -304,17 +263,21 @@ def test_one_column_of_lists_is_the_features(tmp_path):
 def test_arrays_are_found_by_name_with_the_labels_of_the_same_part(tmp_path):
     X, y = np.ones((5, 2)), np.arange(5)
     path = tmp_path / "a.npz"
-    np.savez(path, X_train=X, y_train=y, X_test=X[:4], y_test=y[:4], noise=X)
-    assert "features 'X_train', labels 'y_train' (detected)" in open_rows(path).description
-    for given in ({"features": "X_test"}, {"part": "test"}, {"labels": "y_test"}):
-        rows = open_rows(path, **given)
-        assert (rows.n_rows, whole(rows).labels.tolist()) == (4, [0, 1, 2, 3])
-    assert open_rows(path, labels="y_train", part="test").n_rows == 5
+    np.savez(path, X_train=X, y_train=y, noise=X)
+    assert "features 'X_train', labels 'y_train' (found by name)" in open_rows(path).description
+    np.savez(path, X_train=X, y_train=y, X_test=X[:4], y_test=y[:4], noise=X, weight=y / 2)
+    with pytest.raises(DataFileError, match="several arrays may be.*: 'X_train', 'X_test'"):
+        open_rows(path)
+    rows = open_rows(path, features="X_test")
+    assert (rows.n_rows, whole(rows).labels.tolist()) == (4, [0, 1, 2, 3])
+    batch = whole(open_rows(path, features="X_train", sample_weight="weight", columns=["y_train"]))
+    assert batch.sample_weight.tolist() == [0, 0.5, 1, 1.5, 2]
+    assert batch.columns["y_train"].tolist() == [0, 1, 2, 3, 4]
     np.save(tmp_path / "y.npy", y)
     rows = open_rows(path, features="X_train", labels_file=tmp_path / "y.npy")
-    assert "detected" not in rows.description  # a file of one array
+    assert "found by name" not in rows.description  # a file of one array
     assert not open_rows(path, features="noise").has_labels
-    assert not open_rows(path, labels=False).has_labels
+    assert not open_rows(path, features="X_test", labels=False).has_labels
     np.savez(path, one=X, two=X)
     with pytest.raises(DataFileError, match="several arrays may be the features.*'one', 'two'"):
         open_rows(path)
@@ -331,8 +294,6 @@ def test_additional_columns_are_read(tmp_path, extension):
     path = written(tmp_path, extension, frame)
     rows = open_rows([path, path], columns=["city", "key"])
     assert rows.feature_names == ("a", "b", "c")
-    for batch in rows.batches(1, rows_per_batch=2):
-        assert len(batch.columns["key"]) == len(batch)
     assert whole(rows).columns["city"].tolist() == ["Paris", "Rome", ""] * 2
     assert [int(key) for key in whole(rows).columns["key"]] == [7, 8, 9] * 2
     rows = open_rows(path, features=False, columns=["city"])
@@ -365,6 +326,49 @@ def test_text_like_a_date_stays_text_in_json_lines(tmp_path):
     path = written(tmp_path, ".jsonl", FRAME.assign(label=days, day=days))
     batch = whole(open_rows(path, features=ABC, columns=["day"]))
     assert (batch.labels.tolist(), batch.columns["day"].tolist()) == (days, days)
+
+
+@every_table
+def test_weights_groups_and_texts_are_no_features(tmp_path, extension):
+    frame = FRAME.assign(w=[0.5, 2, 0], user=[7, 7, 8], note=["one", "two", ""])
+    path = written(tmp_path, extension, frame)
+    given = {"sample_weight": "w", "groups": "user", "text": "note", "columns": ["note"]}
+    rows = open_rows([path, path], rows_per_batch=4, **given)
+    assert rows.feature_names == ("a", "b", "c")
+    first, second = rows.batches()
+    assert (len(first), len(second)) == (4, 2)
+    assert first.sample_weight.tolist() == [0.5, 2, 0, 0.5]
+    assert list(map(int, first.groups)) == [7, 7, 8, 7]
+    assert second.texts == ["two", ""]
+    assert [*first.columns] == ["note"]
+    X, y, weight = next(rows.pairs())
+    assert (X.shape, y.tolist(), weight.dtype) == ((4, 3), ["x", "y", "x", "x"], np.float64)
+    path = written(tmp_path, extension, frame.assign(w=[0.5, -2, 0]))
+    with pytest.raises(DataFileError, match="row 1 has the weight .*2.* in column 'w'"):
+        next(open_rows(path, **given).batches())
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, 2**64 + 1, -(2**70)])
+def test_large_numbers_of_json_lines_are_exact_or_refused(tmp_path, number):
+    """Numbers outside int64 became doubles: 400 keys became one."""
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f'{{"x": 0.5, "key": {number + i}}}\n' for i in range(3)))
+    for given in ({"columns": ["key"], "features": "x"}, {"labels": "key"}):
+        if number < 2**63 and number > -(2**63):
+            batch = whole(open_rows(path, **given))
+            found = batch.labels if "labels" in given else batch.columns["key"]
+            assert found.tolist() == [number, number + 1, number + 2]
+            continue
+        with pytest.raises(DataFileError, match=r"row 0 has .*2\*\*53"):
+            whole(open_rows(path, **given))
+
+
+def test_a_large_number_after_the_first_block_of_json_lines_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("bitclass.io.text_tables._BLOCK_BYTES", 50)
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(f'{{"x": 0.5, "key": {i}}}\n' for i in [*range(9), 2**63]))
+    with pytest.raises(DataFileError, match=str(2**63)):
+        list(open_rows(path, features="x", columns=["key"]).batches())
 
 
 @every_table

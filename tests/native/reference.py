@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import RELATIVE_TOLERANCE, QuantisedProjection
-from bitclass._native.prediction import MIN_ENTRY, QUANTISED_MAX
+from bitclass._native.prediction import MAX_DEVIATIONS, MIN_ENTRY, QUANTISED_MAX
 from bitclass.codes import hamming, pack, unpack
 
 # With a symmetric H, flips end after about one per class.
@@ -62,6 +62,9 @@ def _integer_sums(
         entries = (entries - quantised.centre) * quantised.inverse_scale
     largest = np.abs(entries).max(axis=1, keepdims=True)
     usable = (largest >= MIN_ENTRY) & np.isfinite(largest)
+    if quantised.centre is not None:
+        entries = entries.clip(-MAX_DEVIATIONS, MAX_DEVIATIONS)
+        largest = np.minimum(largest, MAX_DEVIATIONS)
     entries = np.where(usable, entries, np.float32(0))
     factors = np.divide(QUANTISED_MAX, largest, out=np.ones_like(largest), where=usable)
     integers = np.rint(entries * factors)
@@ -69,20 +72,28 @@ def _integer_sums(
     return integers.astype(np.float64) @ quantised.weights.astype(np.float64), factors
 
 
+Bias = NDArray[np.float32] | None
+
+
+def even(bias: Bias) -> Any:
+    """Biases (C,) rounded to the nearest even integers, ties to multiples of 4."""
+    return 0 if bias is None else 2 * np.rint(bias.astype(np.float64) / 2).astype(np.int64)
+
+
 def nearest(
-    codes: NDArray[np.uint8], weights: NDArray[np.uint8]
+    codes: NDArray[np.uint8], weights: NDArray[np.uint8], bias: Bias = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """See :func:`bitclass._native.HammingIndex.nearest`."""
-    indices, distances = top_k(codes, weights, 1)
+    indices, distances = top_k(codes, weights, 1, bias)
     return indices[:, 0], distances[:, 0]
 
 
 def top_k(
-    codes: NDArray[np.uint8], weights: NDArray[np.uint8], k: int
+    codes: NDArray[np.uint8], weights: NDArray[np.uint8], k: int, bias: Bias = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """See :func:`bitclass._native.HammingIndex.top_k`."""
     distances = hamming(codes[:, None], weights[None])
-    indices = np.argsort(distances, axis=1, kind="stable")[:, :k]
+    indices = np.argsort(2 * distances.astype(np.int64) - even(bias), axis=1, kind="stable")[:, :k]
     return indices, np.take_along_axis(distances, indices, axis=1).astype(np.int32)
 
 
@@ -93,6 +104,7 @@ def top_k_of_clusters(
     clusters: NDArray[np.int64],
     n_probe: int,
     k: int,
+    bias: Bias = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Find the k nearest of the classes in the clusters nearest to each code.
 
@@ -106,15 +118,18 @@ def top_k_of_clusters(
     for i in range(len(codes)):
         n_visited = max(n_probe, int(np.searchsorted(n_held[i], k)) + 1)
         visited = np.flatnonzero(np.isin(clusters, order[i, :n_visited]))
-        found, distances[i] = top_k(codes[i : i + 1], weights[visited], k)
+        own = None if bias is None else bias[visited]
+        found, distances[i] = top_k(codes[i : i + 1], weights[visited], k, own)
         indices[i] = visited[found[0]]
     return indices, distances
 
 
-def scores(codes: NDArray[np.uint8], weights: NDArray[np.uint8], n_bits: int) -> NDArray[np.int32]:
-    """Inner products ``w_c.b`` of codes (n, bytes) and weights (C, bytes), shape (n, C)."""
+def scores(
+    codes: NDArray[np.uint8], weights: NDArray[np.uint8], n_bits: int, bias: Bias = None
+) -> NDArray[np.int32]:
+    """Scores ``w_c.b + e_c`` of codes (n, bytes) and weights (C, bytes), shape (n, C)."""
     products = unpack(codes, n_bits).astype(np.int32) @ unpack(weights, n_bits).astype(np.int32).T
-    return np.asarray(products, dtype=np.int32)
+    return np.asarray(products + even(bias), dtype=np.int32)
 
 
 def activations(x: NDArray[np.float32]) -> NDArray[np.int8]:
@@ -128,14 +143,11 @@ def activations(x: NDArray[np.float32]) -> NDArray[np.int8]:
     return np.asarray(np.rint(numerator / denominator), dtype=np.int8)
 
 
-def activations_int8(
-    X: NDArray[Any], quantised: QuantisedProjection, steepness: np.float32
-) -> NDArray[np.int8]:
-    """``tanh(steepness * (P'x + t))`` (n, r) from the integer sums of :func:`encode_int8`."""
+def activations_int8(X: NDArray[Any], quantised: QuantisedProjection) -> NDArray[np.int8]:
+    """``tanh(P'x + t)`` (n, r) from the integer sums of :func:`encode_int8`."""
     sums, factors = _integer_sums(X, quantised)
-    steps = (quantised.steps * float(steepness)).astype(np.float32)
-    intercept = (quantised.thresholds * quantised.steps * float(steepness)).astype(np.float32)
-    units = steps * (np.float32(1) / factors)
+    intercept = (quantised.thresholds * quantised.steps).astype(np.float32)
+    units = quantised.steps.astype(np.float32) * (np.float32(1) / factors)
     return activations(sums.astype(np.float32) * units + intercept)
 
 
@@ -145,15 +157,18 @@ def rescored(
     weights: NDArray[np.uint8],
     n_candidates: int,
     k: int,
+    bias: Bias = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
     """The k best of the nearest classes, by their inner products with activations (n, r).
 
     See :func:`bitclass.hash_function.HashFunction.rescored`; scores are in steps of 1 / 127.
     """
-    indices, distances = top_k(codes, weights, n_candidates)
+    indices, distances = top_k(codes, weights, n_candidates, bias)
     signs = unpack(weights, active.shape[1]).astype(np.int32)[indices]
     scores = np.einsum("nmr,nr->nm", signs, active.astype(np.int32))
-    # Candidates are ordered by distance, then by index, which breaks ties.
+    if bias is not None:
+        scores = scores + np.rint(bias.astype(np.float64) * 127).astype(np.int32)[indices]
+    # Candidates are ordered by distance and bias, then by index, which breaks ties.
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     best, products, apart = (
         np.take_along_axis(values, order, axis=1) for values in (indices, scores, distances)

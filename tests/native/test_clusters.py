@@ -31,19 +31,25 @@ def random_codes(rng, n, n_bytes, values=256):
     n_bytes=st.sampled_from([1, 3, 8, 16, 17, 32, 40]),
     n_probe=st.integers(1, 200),
     values=st.sampled_from([1, 2, 256]),
+    size=st.sampled_from([None, 3, 60, 1000]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_nearest_and_top_k_equal_the_reference(level, n, n_classes, n_bytes, n_probe, values, seed):
+def test_nearest_and_top_k_equal_the_reference(
+    level, n, n_classes, n_bytes, n_probe, values, size, seed
+):
     rng = np.random.default_rng(seed)
     weights = random_codes(rng, n_classes, n_bytes, values)
     codes = random_codes(rng, n, n_bytes, values)
-    index = ClusteredIndex(weights, n_probe)
+    bias = None
+    if size is not None:
+        bias = (size * rng.standard_normal(n_classes)).astype(np.float32)
+    index = ClusteredIndex(weights, n_probe, bias)
     clusters = *cluster_codes(weights), min(n_probe, 4 * n_classes)
     for k in {1, min(16, n_classes), min(70, n_classes), n_classes}:
-        expected = reference.top_k_of_clusters(codes, weights, *clusters, k)
+        expected = reference.top_k_of_clusters(codes, weights, *clusters, k, bias)
         for found, right in zip(index.top_k(codes, k), expected, strict=True):
             assert_array_equal(found, right)
-    expected = reference.top_k_of_clusters(codes, weights, *clusters, 1)
+    expected = reference.top_k_of_clusters(codes, weights, *clusters, 1, bias)
     for found, right in zip(index.nearest(codes), expected, strict=True):
         assert_array_equal(found, right[:, 0])
 
@@ -52,7 +58,7 @@ def test_ties_across_clusters_go_to_the_lowest_class(level):
     # Two centres at equal distance from the code: the lower class is in the cluster visited last.
     weights = np.array([[0b1100], [0b0011], [0b0011]], dtype=np.uint8)
     centres = np.array([[0b0011], [0b1100]], dtype=np.uint8)
-    index = kernels.HammingIndex(weights, centres, np.array([1, 0, 0]), 2)
+    index = kernels.HammingIndex(weights, None, centres, np.array([1, 0, 0]), 2)
     indices, distances = index.top_k(np.array([[0b0110]], dtype=np.uint8), 2, 1)
     assert_array_equal(indices, [[0, 1]])
     assert_array_equal(distances, [[2, 2]])
@@ -111,4 +117,4 @@ def test_rescoring_ranks_the_classes_of_the_visited_clusters(level):
 def test_invalid_clusters_are_rejected(clusters, n_probe, message):
     codes = np.zeros((2, 1), dtype=np.uint8)
     with pytest.raises(ValueError, match=message):
-        kernels.HammingIndex(codes, codes, np.array(clusters, dtype=np.int64), n_probe)
+        kernels.HammingIndex(codes, None, codes, np.array(clusters, dtype=np.int64), n_probe)

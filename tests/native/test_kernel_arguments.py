@@ -31,7 +31,7 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "squares": np.zeros(4, np.float32),
         "counts": np.zeros(4, np.int32),
     }
-    index = _kernels.HammingIndex(p.weights)
+    index = _kernels.HammingIndex(p.weights, None)
     int8 = {
         "weights": np.ones((4, 10), np.int8),
         "thresholds": np.zeros(10),
@@ -47,7 +47,7 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "steps": np.ones(10, np.float32),
         "intercept": np.zeros(10, np.float32),
     }
-    wanted = {"steepness": 1.0, "n_candidates": 2, "k": 2}
+    wanted = {"n_candidates": 2, "k": 2}
     sums = {"tables": np.zeros((1, 21)), "sums": np.zeros((2, 1, 3, 3))}
     problem = {"H": np.zeros((3, 3)), "g": np.zeros(3), "w": p.weight_bits}
     update = {"n_bits": 10, "values": np.zeros(41), "log_step": 0.0}
@@ -75,7 +75,13 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     called["pack_signs"] = _kernels.pack_signs, scores
     called["SparseProjection"] = _kernels.SparseProjection, sparse
     called["Int8Projection"] = _kernels.Int8Projection, int8
-    called["HammingIndex"] = _kernels.HammingIndex, {"weights": p.weights}
+    called["HammingIndex"] = (
+        _kernels.HammingIndex,
+        {
+            "weights": p.weights,
+            "bias": np.zeros(len(p.weights), np.float32),
+        },
+    )
     return called
 
 
@@ -95,7 +101,7 @@ FREE = {
         + [("SparseProjection", "places")],
         (0,),
     ),
-    ("HammingIndex", "weights"): (0, -1),
+    ("HammingIndex", "weights"): (-1,),
     ("widen", "X"): (0, -1),
     ("group_rows", "codes"): (-1,),
     ("sparse_scores", "projection"): (0, -1),

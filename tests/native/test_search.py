@@ -23,6 +23,17 @@ def random_bytes(rng, *shape, values=256):
     return rng.integers(0, values, shape, dtype=np.uint8)
 
 
+def random_bias(rng, n_classes, size):
+    """Biases with ties and halves; none if their size is 0."""
+    if not size:
+        return None
+    return np.rint(size * rng.standard_normal(n_classes) * 2).astype(np.float32) / 2
+
+
+# Sizes for which distances fit 8, 16 and 32 bits, and do not.
+BIASES = st.sampled_from([0, 0.3, 3, 30, 60, 1000, 100_000])
+
+
 def assert_equal_pairs(found, expected):
     for one, other in zip(found, expected, strict=True):
         assert one.dtype == other.dtype
@@ -34,16 +45,18 @@ def assert_equal_pairs(found, expected):
     n_classes=st.one_of(st.integers(1, 70), st.just(300)),
     n_bytes=st.one_of(st.integers(1, 34), st.sampled_from([64, 125, 130, 257])),
     values=st.sampled_from([1, 2, 256]),
+    size=BIASES,
     seed=st.integers(0, 2**32 - 1),
 )
-def test_nearest_and_top_k_equal_the_reference(level, n, n_classes, n_bytes, values, seed):
+def test_nearest_and_top_k_equal_the_reference(level, n, n_classes, n_bytes, values, size, seed):
     rng = np.random.default_rng(seed)
     weights = random_bytes(rng, n_classes, n_bytes, values=values)
     codes = random_bytes(rng, n, n_bytes, values=values)
-    index = HammingIndex(weights)
-    assert_equal_pairs(index.nearest(codes), reference.nearest(codes, weights))
+    bias = random_bias(rng, n_classes, size)
+    index = HammingIndex(weights, bias)
+    assert_equal_pairs(index.nearest(codes), reference.nearest(codes, weights, bias))
     for k in {1, min(3, n_classes), min(40, n_classes), n_classes}:
-        assert_equal_pairs(index.top_k(codes, k), reference.top_k(codes, weights, k))
+        assert_equal_pairs(index.top_k(codes, k), reference.top_k(codes, weights, k, bias))
 
 
 @given(
@@ -51,15 +64,43 @@ def test_nearest_and_top_k_equal_the_reference(level, n, n_classes, n_bytes, val
     n_classes=st.one_of(st.integers(1, 70), st.just(700)),
     n_bits=st.one_of(st.integers(1, 270), st.just(1000)),
     threads=st.sampled_from(THREADS),
+    size=BIASES,
     seed=st.integers(0, 2**32 - 1),
 )
-def test_scores_equal_the_reference(level, n, n_classes, n_bits, threads, seed):
+def test_scores_equal_the_reference(level, n, n_classes, n_bits, threads, size, seed):
     rng = np.random.default_rng(seed)
     weights = np.packbits(rng.random((n_classes, n_bits)) < 0.5, axis=1, bitorder="little")
     codes = np.packbits(rng.random((n, n_bits)) < 0.5, axis=1, bitorder="little")
-    scores = thread_limit(threads)(HammingIndex(weights).scores)(codes, n_bits)
+    bias = random_bias(rng, n_classes, size)
+    scores = thread_limit(threads)(HammingIndex(weights, bias).scores)(codes, n_bits)
     assert scores.dtype == np.int32
-    assert_array_equal(scores, reference.scores(codes, weights, n_bits))
+    assert_array_equal(scores, reference.scores(codes, weights, n_bits, bias))
+
+
+@pytest.mark.parametrize("n_bytes", [16, 31, 32, 33])
+@pytest.mark.parametrize("largest", [100, 127, 128, 254, 255, 300])
+def test_a_handicap_at_the_limits_of_bytes(level, n_bytes, largest):
+    rng = np.random.default_rng(largest)
+    weights, codes = random_bytes(rng, 9000, n_bytes), random_bytes(rng, 70, n_bytes)
+    codes[:9] = ~weights[0]
+    bias = -rng.integers(0, 2 * largest + 1, 9000).astype(np.float32)
+    bias[[0, 1, 8000]] = 0, -2 * largest, -2 * largest
+    # In the second index, all but two classes are far behind.
+    for biases in (bias, np.where(np.arange(9000) % 5000 == 7, np.float32(0), -2 * largest)):
+        index = HammingIndex(weights, biases.astype(np.float32))
+        expected = reference.top_k(codes, weights, 100, biases)
+        assert_equal_pairs(index.top_k(codes, 100), expected)
+        assert_equal_pairs(index.top_k(codes, 3), (part[:, :3] for part in expected))
+        assert_equal_pairs(index.nearest(codes), (part[:, 0] for part in expected))
+
+
+def test_biases_out_of_range_are_rejected():
+    weights = np.zeros((2, 1), np.uint8)
+    for wrong in (np.nan, np.inf, -1.1e6):
+        with pytest.raises(ValueError, match="bias: expected numbers from -1048576 to 1048576"):
+            HammingIndex(weights, np.array([0, wrong], np.float32))
+    with pytest.raises(ValueError, match="bias: expected length 2"):
+        HammingIndex(weights, np.zeros(3, np.float32))
 
 
 def test_ties_go_to_the_lowest_class_at_any_position(level):
@@ -99,14 +140,15 @@ def test_a_class_after_many_blocks_is_found(level):
 def test_results_do_not_depend_on_the_number_of_threads(level):
     rng = np.random.default_rng(1)
     weights, codes = random_bytes(rng, 500, 16, values=2), random_bytes(rng, 700, 16, values=2)
-    index = HammingIndex(weights)
-    for threads in THREADS:
-        assert_equal_pairs(
-            thread_limit(threads)(index.nearest)(codes), reference.nearest(codes, weights)
+    for bias in (None, random_bias(rng, 500, 3)):
+        index = HammingIndex(weights, bias)
+        best, listed = (
+            reference.nearest(codes, weights, bias),
+            reference.top_k(codes, weights, 5, bias),
         )
-        assert_equal_pairs(
-            thread_limit(threads)(index.top_k)(codes, 5), reference.top_k(codes, weights, 5)
-        )
+        for threads in THREADS:
+            assert_equal_pairs(thread_limit(threads)(index.nearest)(codes), best)
+            assert_equal_pairs(thread_limit(threads)(index.top_k)(codes, 5), listed)
 
 
 def test_any_strides_and_alignment_are_read(level):
@@ -126,7 +168,7 @@ def test_any_strides_and_alignment_are_read(level):
 def test_copies_and_pickles_search_the_same(kind):
     rng = np.random.default_rng(3)
     weights, codes = random_bytes(rng, 700, 9), random_bytes(rng, 20, 9)
-    index = kind(weights)
+    index = kind(weights, bias=random_bias(rng, 700, 4))
     for other in (copy.deepcopy(index), pickle.loads(pickle.dumps(index))):
         assert type(other) is type(index)
         assert_equal_pairs(other.nearest(codes), index.nearest(codes))

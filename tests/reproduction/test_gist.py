@@ -66,7 +66,7 @@ def test_the_command_writes_features_and_labels(tmp_path):
     for seed, name in enumerate(("cat", "dog")):
         (tmp_path / "set" / name).mkdir(parents=True)
         Image.fromarray(scene(32, seed)).save(tmp_path / "set" / name / "a.png")
-    main(["gist", str(tmp_path / "set"), str(tmp_path / "train.npy")])
+    main(["features", str(tmp_path / "set"), str(tmp_path / "train.npy"), "--extractor", "gist"])
     expected = Gist().extract([scene(32, 0), scene(32, 1)])
     np.testing.assert_array_equal(np.load(tmp_path / "train.npy"), expected)
     assert np.load(tmp_path / "train.labels.npy").tolist() == ["cat", "dog"]

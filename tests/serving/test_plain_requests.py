@@ -26,7 +26,7 @@ def test_labels_and_best_classes_are_those_of_the_model(service, loaded, name):
     assert services.ask_json(service, "POST", f"/predict/{name}", body) == (200, expected)
     _, answer = services.ask_json(service, "POST", f"/predict/{name}?top=4", body)
     top, names = answer.pop("top"), ("label", "distance", "probability")
-    for key, values in zip(names, model.top_classes(X, 4, probabilities=True), strict=True):
+    for key, values in zip(names, model.top_classes(X, 4, probabilities=True)[:3], strict=True):
         assert [[each[key] for each in row] for row in top] == values.tolist()
     assert answer == expected
 

@@ -108,7 +108,7 @@ def test_a_text_without_a_known_n_gram_has_equal_probabilities(n_columns):
         np.testing.assert_allclose(shares[:3], 1 / 4, rtol=1e-6)
         assert shares[3].max() > 0.5
         np.testing.assert_allclose(np.exp(model.predict_log_proba(rows)), shares)
-        labels, _, best = model.top_classes(rows, 2, probabilities=True)
+        labels, _, best, _ = model.top_classes(rows, 2, probabilities=True)
         np.testing.assert_allclose(best[:3], 1 / 4, rtol=1e-6)
         # Classes are still ordered by score.
         np.testing.assert_array_equal(model.classes[shares.argmax(axis=1)], model.predict(rows))

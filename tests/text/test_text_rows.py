@@ -1,14 +1,15 @@
 """Rows of texts in files: every format, in batches, with arbitrary contents."""
 
+import bz2
 import gzip
 import json
+import lzma
 
 import numpy as np
 import pytest
 
 from bitclass.io import DataFileError
-from bitclass.text import NgramHasher, TextLines, TextRows, open_texts
-from bitclass.text import rows as rows_module
+from bitclass.text import NgramHasher, TextRows, Texts, open_texts
 
 TEXTS = ['"quoted" and more', "Straße, 7", "", "naïve café", "x" * 50, "one two three"]
 LABELS = ["a", "b", "a", "c", "b", "a"]
@@ -16,7 +17,7 @@ LABELS = ["a", "b", "a", "c", "b", "a"]
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
-    monkeypatch.setattr(rows_module, "_TEXTS_PER_BATCH", 4)
+    monkeypatch.setattr("bitclass.io.opening._MAX_BATCH_TEXTS", 4)
 
 
 def written(folder, kind):
@@ -43,7 +44,6 @@ def test_texts_and_labels_come_from_every_format(tmp_path, kind):
     assert [label for batch in batches for label in batch.labels] == LABELS
     assert [int(n) for batch in batches for n in batch.columns["n"]] == list(range(6))
     assert texts.n_rows == 6
-    assert [batch.first_row for batch in texts.batches(5)] == [5]
 
 
 def test_rows_are_those_of_the_hasher(tmp_path):
@@ -53,10 +53,6 @@ def test_rows_are_those_of_the_hasher(tmp_path):
     assert (rows.n_rows, rows.n_features, rows.is_sparse) == (6, 256, True)
     found = np.vstack([batch.X.toarray() for batch in rows.batches()])
     np.testing.assert_array_equal(found, hasher.transform(TEXTS).toarray())
-    X, labels = rows.sample(3)
-    np.testing.assert_array_equal(X.toarray(), found[[0, 2, 5]])
-    assert labels.tolist() == ["a", "a", "a"]
-    assert rows.sample()[0].shape == (6, 256)
 
 
 @pytest.mark.parametrize("missing", ['"text": null, "y": 2', '"y": 2'])
@@ -65,7 +61,7 @@ def test_missing_texts_are_refused_and_empty_ones_are_texts(tmp_path, missing):
     first.write_text('{"text": "a", "y": 1}\n{"text": "", "y": 2}\n')
     second.write_text(f'{{"text": "b", "y": 1}}\n{{"text": "c", "y": 1}}\n{{{missing}}}\n')
     assert next(open_texts(first, "text", labels="y").batches()).texts == ["a", ""]
-    message = r"b\.jsonl: column 'text' must contain texts, found no text in row 2, counted from 0"
+    message = r"b\.jsonl: column 'text' must contain texts, found no text in row 2"
     with pytest.raises(DataFileError, match=message):
         list(open_texts([first, second], "text", labels="y").batches())
     with pytest.raises(DataFileError, match="column 'y' must contain texts, found 1 in row 0"):
@@ -86,20 +82,68 @@ def test_unusable_columns_and_files_are_named(tmp_path):
         list(open_texts(path, "text", labels="label").batches())
 
 
-def test_lines_may_contain_any_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(rows_module, "_LINE_BYTES_PER_BATCH", 10)
-    path = tmp_path / "lines.txt"
+@pytest.mark.parametrize("name", ["lines.txt", "lines.txt.gz", "standard-input"])
+def test_lines_may_contain_any_bytes(tmp_path, monkeypatch, name):
+    """The bytes of lines.txt.gz were predicted, not its lines."""
+    monkeypatch.setattr("bitclass.io.lines._BLOCK_BYTES", 10)
+    path = tmp_path / name
     lines = [b"first", b"", b"caf\xe9 \x00 \xff", b"x" * 100, b"last"]
-    path.write_bytes(b"\n".join(lines))
-    texts = TextLines(path)
-    assert texts.n_rows == 5
-    for start in range(6):
-        batches = [(batch.first_row, batch.texts) for batch in texts.batches(start)]
-        found = [pair for first, part in batches for pair in enumerate(part, first)]
-        assert found == list(enumerate(lines))[start:]
-    path.write_bytes(b"")
-    with pytest.raises(DataFileError, match=r"lines\.txt: no text found"):
-        TextLines(path)
+    content = b"\xef\xbb\xbf" + b"\r\n".join(lines)
+    path.write_bytes(gzip.compress(content) if name != "lines.txt" else content)
+    texts = open_texts(path, format="lines" if name == "standard-input" else None)
+    assert (texts.n_rows, texts.has_labels) == (5, False)
+    batches = [(batch.first_row, batch.texts) for batch in texts.batches()]
+    assert batches == [(0, lines[:4]), (4, lines[4:])]
+    (tmp_path / "labels.txt").write_text("1\n2\n3\n1\n2\n")
+    labelled = open_texts(path, format="lines", labels_file=tmp_path / "labels.txt")
+    assert [b.labels.tolist() for b in labelled.batches()] == [[1, 2, 3, 1], [2]]
+    with pytest.raises(DataFileError, match="no columns"):
+        open_texts(path, format="lines", columns=["id"])
+
+
+def test_texts_of_a_list():
+    texts = Texts.of(["a", "b"])
+    assert [batch.texts for batch in texts.batches()] == [["a", "b"]]
+    assert [batch.texts for batch in texts.batches()] == [["a", "b"]]
+    with pytest.raises(DataFileError, match="no text was given"):
+        Texts.of([])
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("format", ["lines", "csv", "jsonl"])
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_other_encodings_are_refused(tmp_path, encoding, format, compress):
+    path = tmp_path / "standard-input"
+    path.write_bytes(compress('text\n"a"\n'.encode(encoding)))
+    with pytest.raises(DataFileError, match="standard-input: is not UTF-8 but UTF-16 or UTF-32"):
+        open_texts(path, None if format == "lines" else "text", format=format)
+
+
+@pytest.mark.parametrize("module", [bz2, lzma])
+def test_other_compressions_are_refused(tmp_path, module):
+    path = tmp_path / "lines.txt"
+    path.write_bytes(module.compress(b"a\nb\n"))
+    with pytest.raises(DataFileError, match=r"is compressed by (bzip2|xz); decompress it"):
+        open_texts(path)
+
+
+@pytest.mark.parametrize("place", [0, 1, 300])
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "txt"])
+def test_long_texts_are_read_anywhere(tmp_path, kind, place):
+    """A field of more than 131,072 characters in the first 100 records was an error."""
+    found = [f"short {i}" for i in range(301)]
+    found[place] = "long text " * 20_000
+    lines = {
+        "csv": ["text,label", *(f'"{text}",a' for text in found)],
+        "tsv": ["text\tlabel", *(f"{text}\ta" for text in found)],
+        "jsonl": [json.dumps({"text": text, "label": "a"}) for text in found],
+        "txt": found,
+    }[kind]
+    path = tmp_path / f"texts.{kind}"
+    path.write_text("\n".join(lines))
+    texts = open_texts(path, None if kind == "txt" else "text")
+    read = [text for batch in texts.batches() for text in batch.texts]
+    assert read == ([text.encode() for text in found] if kind == "txt" else found)
 
 
 def test_the_column_of_texts_may_be_given_by_position(tmp_path):

@@ -20,10 +20,16 @@ def _parallel_for(n_chunks: int, n_threads: int, run: Callable[[int], object], /
 
 class HammingIndex:
     @overload
-    def __init__(self, weights: Codes, /) -> None: ...
+    def __init__(self, weights: Codes, bias: Floats | None, /) -> None: ...
     @overload
     def __init__(
-        self, weights: Codes, centres: Codes, clusters: Longs, n_probe: int, /
+        self,
+        weights: Codes,
+        bias: Floats | None,
+        centres: Codes,
+        clusters: Longs,
+        n_probe: int,
+        /,
     ) -> None: ...
     def nearest(self, codes: Codes, n_threads: int, /) -> tuple[Longs, Ints]: ...
     def top_k(self, codes: Codes, k: int, n_threads: int, /) -> tuple[Longs, Ints]: ...
@@ -48,7 +54,6 @@ class Int8Projection:
         self,
         index: HammingIndex,
         X: NDArray[Any],
-        steepness: float,
         n_candidates: int,
         k: int,
         n_threads: int,
@@ -60,7 +65,6 @@ def rescore(
     index: HammingIndex,
     scores: NDArray[Any],
     intercept: NDArray[Any],
-    steepness: float,
     n_candidates: int,
     k: int,
     n_threads: int,
@@ -119,11 +123,10 @@ class SparseProjection:
         hasher: NgramHasher,
         index: HammingIndex,
         texts: Texts,
-        steepness: float,
         n_candidates: int,
         n_threads: int,
         /,
-    ) -> Longs: ...
+    ) -> tuple[Longs, Ints, Ints]: ...
 
 def half_margins(
     codes: Codes, weights: Codes, own: Labels, n_threads: int, /

@@ -12,6 +12,7 @@ from bitclass._native import _kernels
 from bitclass._native.threads import effective_threads
 
 __all__ = [
+    "MAX_DEVIATIONS",
     "MIN_ENTRY",
     "QUANTISED_MAX",
     "ClusteredIndex",
@@ -31,6 +32,9 @@ Precision = Literal["float32", "int8"]
 QUANTISED_MAX = np.float32(127)
 #: A row whose largest entry is smaller is treated as a row of zeros.
 MIN_ENTRY = np.float32(1e-30)
+#: Standardised entries are clipped at this magnitude. Otherwise one huge value would round all
+#: others of its row to 0. No feature that is present in at least one of 1,000 rows reaches it.
+MAX_DEVIATIONS = np.float32(32)
 
 # Clusters per square root of the number of classes: scanning the centres then costs less than
 # scanning the classes of the visited clusters.
@@ -56,7 +60,8 @@ class QuantisedProjection(NamedTuple):
     ----------
     weights : (d, r) int8, columns of the projection, each scaled by its largest magnitude
     thresholds : (r,) float64, the intercept in units of each column
-    centre, inverse_scale : (d,) float32 or None, standardisation of rows before quantisation
+    centre, inverse_scale : (d,) float32 or None, standardisation of rows before quantisation;
+        `inverse_scale` is 0 for features without weight, whose values must not decide the step
     steps : (r,) float64, the scale of each column: the value of one unit
     """
 
@@ -65,6 +70,15 @@ class QuantisedProjection(NamedTuple):
     centre: NDArray[np.float32] | None
     inverse_scale: NDArray[np.float32] | None
     steps: NDArray[np.float64]
+
+    def without_idle_features(self) -> QuantisedProjection:
+        """The same function, with an `inverse_scale` of 0 for features whose weights are all 0."""
+        if self.inverse_scale is None:
+            return self
+        is_idle = ~self.weights.any(axis=1)
+        return self._replace(
+            inverse_scale=np.where(is_idle, np.float32(0), self.inverse_scale),
+        )
 
 
 def quantise(
@@ -108,10 +122,14 @@ class HammingIndex:
     ----------
     weights : (C, bytes) uint8
         Packed weights of C >= 1 classes.
+    bias : (C,) float32, optional
+        Added to the scores of the classes, at most 2^20 in magnitude. Searches then rank by
+        ``w_c.b + e_c``, with `even_bias` e, instead of the distance alone.
 
     Attributes
     ----------
     weights : (C, bytes) uint8
+    bias : (C,) float32 or None
     kernel : the compiled index
 
     Examples
@@ -122,11 +140,17 @@ class HammingIndex:
     (array([1, 2]), array([1, 0], dtype=int32))
     """
 
-    __slots__ = ("kernel", "weights")
+    __slots__ = ("bias", "kernel", "weights")
 
-    def __init__(self, weights: NDArray[np.uint8]) -> None:
+    def __init__(self, weights: NDArray[np.uint8], bias: NDArray[np.float32] | None = None) -> None:
         self.weights = np.ascontiguousarray(weights)
-        self.kernel = _kernels.HammingIndex(self.weights)
+        self.bias = bias
+        self.kernel = _kernels.HammingIndex(self.weights, bias)
+
+    @property
+    def even_bias(self) -> NDArray[np.int32] | None:
+        """Biases rounded to even integers (C,), as inner products of codes differ by 2."""
+        return None if self.bias is None else 2 * np.rint(self.bias / 2.0).astype(np.int32)
 
     def nearest(self, codes: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Find the nearest class of each code; ties go to the lowest index.
@@ -139,6 +163,7 @@ class HammingIndex:
         -------
         indices : (n,) int64
         distances : (n,) int32
+            Hamming distances, also if there is a bias.
         """
         threads = threads_for(len(codes), _kernels.QUERIES_PER_CHUNK)
         return self.kernel.nearest(np.ascontiguousarray(codes), threads)
@@ -146,7 +171,7 @@ class HammingIndex:
     def top_k(
         self, codes: NDArray[np.uint8], k: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Find the k nearest classes of each code, ordered by distance, then by class index.
+        """Find the k nearest classes of each code, nearest first, ties by class index.
 
         Parameters
         ----------
@@ -161,7 +186,7 @@ class HammingIndex:
         return self.kernel.top_k(np.ascontiguousarray(codes), k, effective_threads())
 
     def scores(self, codes: NDArray[np.uint8], n_bits: int) -> NDArray[np.int32]:
-        """Inner products of all codes with the weights of all classes.
+        """Inner products of all codes with the weights of all classes, plus `even_bias`.
 
         Parameters
         ----------
@@ -172,12 +197,12 @@ class HammingIndex:
         Returns
         -------
         (n, C) int32
-            ``r - 2 * Hamming distance``.
+            ``r - 2 * Hamming distance + e_c``.
         """
         return self.kernel.scores(np.ascontiguousarray(codes), n_bits, effective_threads())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return HammingIndex, (self.weights,)
+        return HammingIndex, (self.weights, self.bias)
 
 
 def cluster_codes(weights: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -226,7 +251,8 @@ def _majorities(
 class ClusteredIndex(HammingIndex):
     """Search index over clusters of packed class weights, of which a search visits the nearest few.
 
-    Searches are approximate: a class is found only if its cluster is visited.
+    Searches are approximate: a class is found only if its cluster is visited. Clusters are chosen
+    by distance alone.
 
     Parameters
     ----------
@@ -234,6 +260,7 @@ class ClusteredIndex(HammingIndex):
         Packed weights of C >= 1 classes.
     n_probe : int >= 1
         Number of clusters to visit; all if there are fewer.
+    bias : (C,) float32, optional
 
     Examples
     --------
@@ -245,13 +272,16 @@ class ClusteredIndex(HammingIndex):
 
     __slots__ = ("n_probe",)
 
-    def __init__(self, weights: NDArray[np.uint8], n_probe: int) -> None:
+    def __init__(
+        self, weights: NDArray[np.uint8], n_probe: int, bias: NDArray[np.float32] | None = None
+    ) -> None:
         self.n_probe = n_probe
         self.weights = np.ascontiguousarray(weights)
+        self.bias = bias
         centres, clusters = cluster_codes(self.weights)
         self.kernel = _kernels.HammingIndex(
-            self.weights, centres, clusters, min(n_probe, len(centres))
+            self.weights, bias, centres, clusters, min(n_probe, len(centres))
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ClusteredIndex, (self.weights, self.n_probe)
+        return ClusteredIndex, (self.weights, self.n_probe, self.bias)

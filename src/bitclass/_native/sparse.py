@@ -50,10 +50,11 @@ class SparseRows:
             if isinstance(X, SparseRows):
                 return X
             if hasattr(X, "indptr"):
+                # Aligned: arrays that came through a network or a pickle may not be.
                 return cls(
-                    X.indptr.astype(np.int64, copy=False),
-                    X.indices.astype(np.int32, copy=False),
-                    X.data.astype(np.float32, copy=False),
+                    np.require(X.indptr, np.int64, "CA"),
+                    np.require(X.indices, np.int32, "CA"),
+                    np.require(X.data, np.float32, "CA"),
                     X.shape[1],
                 )
             present = X != 0

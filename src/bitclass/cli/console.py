@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -129,9 +129,11 @@ class ProgressBars:
     def batches(self, name: str, rows: Any, start_row: int = 0) -> Iterator[Any]:
         """Iterate over batches of rows and show the progress."""
         self(name, start_row, rows.n_rows)
-        for batch in rows.batches(start_row):
-            yield batch
-            self(name, batch.first_row + len(batch), rows.n_rows)
+        with closing(rows.batches()) as batches:
+            for batch in batches:
+                if batch.first_row + len(batch) > start_row:
+                    yield batch.select(slice(max(0, start_row - batch.first_row), None))
+                    self(name, batch.first_row + len(batch), rows.n_rows)
 
     def epoch(self, record: Any) -> None:
         """Show an epoch of refinement; the `callback` of `fit`."""

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bitclass.images import ImageRows
     from bitclass.io import FileRows
     from bitclass.model import PackedModel
-    from bitclass.text import SentenceEmbeddings, TextFiles, TextLines, TextRows
+    from bitclass.text import SentenceEmbeddings, TextRows, Texts
 
     Rows = FileRows | TextRows
 
@@ -46,7 +46,6 @@ def open_rows_of(
     model: PackedModel | None = None,
     *,
     labelled: bool = True,
-    part: Literal["train", "test"] = "train",
     columns: Sequence[str] = (),
     extractor: str | None = None,
     cache: Path | None = None,
@@ -54,12 +53,11 @@ def open_rows_of(
 ) -> Rows:
     """Open rows for an existing model, or for training a new one.
 
-    With a model, features are selected by its feature names, SVMlight indices start as in its
-    training files, labels are converted to the type of its classes, and images and texts go
-    through the extractor it was trained with. If `labelled`, rows must have labels; otherwise a
-    label column is detected and ignored. `part` selects the arrays of a file that has both
-    ``X_train`` and ``X_test``. `extractor` applies to the text column if there is one, else to
-    images, whose features are kept in the folder `cache` until the command has finished.
+    With a model, features are selected by its feature names, labels are converted to the type of
+    its classes, and images and texts go through the extractor it was trained with. If `labelled`,
+    rows must have labels; otherwise a label column is found and ignored. `extractor` applies to
+    the text column if there is one, else to images, whose features are kept in the folder `cache`
+    until the command has finished.
     """
     from bitclass.io import open_rows
 
@@ -83,9 +81,8 @@ def open_rows_of(
             rows = open_rows(paths, **given)
         else:
             names = model.feature_names
-            given.setdefault("first_index", model.summary.get("first_index"))
             width = model.n_features
-            rows = open_rows(paths, **given, n_features=width, feature_names=names, part=part)
+            rows = open_rows(paths, **given, n_features=width, feature_names=names)
     if labelled and not rows.has_labels:
         raise UsageError(
             f"{paths[0]}: no labels found; specify them with --labels or --labels-file "
@@ -96,21 +93,13 @@ def open_rows_of(
 
 def _open_texts(
     paths: Sequence[Path], column: Any, model: PackedModel | None, given: dict[str, Any]
-) -> TextFiles | TextLines:
-    from bitclass.text import TextLines, open_texts
+) -> Texts:
+    from bitclass.text import open_texts
 
     if "features" in given:
         raise UsageError("--features applies to feature files, not to texts")
-    are_lines = all(path.suffix.lower() == ".txt" for path in paths)
-    if given.get("format") == "lines" or (column is None and are_lines):
-        if len(paths) > 1 or given["columns"]:
-            raise UsageError(f"{paths[0]}: lines of text must be a single file, without --id")
-        return TextLines(paths[0])
     if column is None and model is not None:
         column = model.summary.get("text_column")
-    if not isinstance(column, str):
-        raise UsageError(f"{paths[0]}: name the text column with --text")
-    given.pop("first_index", None)
     return open_texts(list(paths), column, **given)
 
 
@@ -119,9 +108,7 @@ def takes_texts(model: PackedModel) -> bool:
     return model.text is not None or "text_column" in model.summary
 
 
-def text_rows(
-    texts: TextFiles | TextLines, model: PackedModel | None, extractor: str | None = None
-) -> TextRows:
+def text_rows(texts: Texts, model: PackedModel | None, extractor: str | None = None) -> TextRows:
     """Rows of texts, by the model's extractor; without a model, by `extractor` or n-grams."""
     from bitclass.text import TextRows, embeddings_named, recorded_embeddings
 
@@ -148,7 +135,7 @@ def _check_width(model: PackedModel, n_features: int) -> None:
         )
 
 
-def _count_ngrams(texts: TextFiles | TextLines) -> NgramFeatures:
+def _count_ngrams(texts: Texts) -> NgramFeatures:
     from bitclass.text import NgramHasher
 
     hasher = NgramHasher()
@@ -212,13 +199,15 @@ def _find_extractor(find: Callable[[str], Any], extractor: str) -> Any:
 
 @contextlib.contextmanager
 def with_standard_input(
-    paths: Sequence[Path], options: RowOptions, default_format: str
+    paths: Sequence[Path], options: RowOptions
 ) -> Iterator[tuple[Sequence[Path], RowOptions]]:
     """The paths and options, with `-` replaced by a temporary copy of standard input.
 
-    Unless `options` name a format, it is JSON lines if the input starts with a brace, else
-    `default_format`. Errors refer to standard input, not to the temporary file.
+    Unless `options` name a format, it is JSON lines if the input starts with a brace, else CSV.
+    Errors refer to standard input, not to the temporary file.
     """
+    from bitclass.io import open_text
+
     if Path("-") not in paths:
         yield paths, options
         return
@@ -226,12 +215,12 @@ def with_standard_input(
         raise UsageError("- (standard input) cannot be combined with files")
     with tempfile.TemporaryDirectory(prefix="bitclass-") as folder:
         path = Path(folder, "standard-input")
-        with path.open("w+b") as file:
+        with path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
-            file.seek(0)
-            is_json = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
-        format = options.format or ("jsonl" if is_json else default_format)
         try:
+            with open_text(path) as stream:
+                start = stream.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+            format = options.format or ("jsonl" if start.startswith(b"{") else "csv")
             yield [path], dataclasses.replace(options, format=format)
         except ValueError as error:
             if str(path) not in str(error):

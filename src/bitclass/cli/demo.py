@@ -268,7 +268,7 @@ def _draw_figure(
     model = classifier.packed()
     weights = classifier.weights_
     codes = unpack(model.encode(X), model.n_bits)
-    nearest, distances = model.top_classes(X, _SHOWN_CLASSES)
+    nearest, distances, *_ = model.top_classes(X, _SHOWN_CLASSES)
     is_correct = nearest[:, 0] == y
     figure = Figure(figsize=(12.5, 8.8), facecolor="white")
     title = f"{len(code_points):,} characters in three unseen typefaces: "

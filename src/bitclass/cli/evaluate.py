@@ -55,7 +55,7 @@ def command(
     all labels are unknown.
     """
     packed = load_model(model)
-    opened = open_rows_of(data, rows, packed, part="test")
+    opened = open_rows_of(data, rows, packed)
     if calibration is None:
         calibration = len(packed.classes) <= _MAX_CALIBRATED_CLASSES
     evaluation = Evaluation(packed, calibration)
@@ -108,15 +108,14 @@ class Evaluation:
 
     def add(self, X: Any, labels: NDArray[Any]) -> None:
         """Count a batch of rows X (m, d) with labels (m,)."""
-        nearest, _, *confidence = self.model.top_classes(
-            X, self.k, probabilities=self.with_calibration
-        )
+        found = self.model.top_classes(X, self.k, probabilities=self.with_calibration)
+        nearest = found.labels
         self.n_rows += len(labels)
         self.n_in_top += int(np.any(nearest == labels[:, None], axis=1).sum())
         self.pairs.update(zip(labels.tolist(), nearest[:, 0].tolist(), strict=True))
         self.unknown.update(labels[~np.isin(labels, self.model.classes)].tolist())
-        if confidence:
-            self.gaps += calibration_gaps(confidence[0][:, 0], nearest[:, 0] == labels)
+        if found.probabilities is not None:
+            self.gaps += calibration_gaps(found.probabilities[:, 0], nearest[:, 0] == labels)
 
     def facts(self, n_confused: int) -> dict[str, Any]:
         """All metrics, as values that JSON can hold."""

@@ -153,7 +153,7 @@ def command(
     if rows.text is not None and extractor is None and checkpoint is not None:
         raise UsageError(_NO_CHECKPOINT.format("texts"))
     start = time.perf_counter()
-    used, first_index = None, rows.first_index
+    used = None
     if dask is not None:
         if any(given is not None for given in (extractor, checkpoint, rows.text, device)):
             raise UsageError(
@@ -167,7 +167,6 @@ def command(
             opened = open_rows_of(data, rows, extractor=extractor, cache=cache, n_jobs=jobs)
             _fit_rows(classifier, opened, checkpoint, to_device)
         used, description = getattr(opened, "extractor", None), opened.description
-        first_index = getattr(opened, "first_index", None)
     ngrams = used if isinstance(used, NgramFeatures) else None
     with model_lock(model):
         save_model(
@@ -178,7 +177,6 @@ def command(
             record={
                 "extractor": used.specification() if used is not None and ngrams is None else None,
                 "text_column": rows.text,
-                "first_index": first_index,
             },
             text=ngrams,
         )

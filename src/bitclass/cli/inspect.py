@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,7 @@ from bitclass._native import HammingIndex
 from bitclass.cli.console import describe_training, format_size, pluralise, print_lines
 from bitclass.cli.options import Json, Model
 from bitclass.codes import unpack
-from bitclass.storage import load, read_header
-
-if TYPE_CHECKING:
-    from bitclass.model import PackedModel
+from bitclass.storage import read_classes, read_header
 
 __all__ = ["command"]
 
@@ -33,24 +30,24 @@ def command(model: Model, json: Json = False) -> None:
     searched among all.
     """
     header = read_header(model)
-    packed = load(model)
-    n_classes = len(packed.classes)
+    labels, weights = read_classes(model)  # not the projection, which may be large
+    n_classes, n_bits = header.n_classes, header.n_bits
     sample = np.linspace(0, n_classes - 1, min(n_classes, _MAX_CLASSES)).astype(int)
-    signs = unpack(packed.weights[sample], packed.n_bits).astype(np.float32)
-    distances = ((packed.n_bits - signs @ signs.T) / 2).astype(np.int32)
+    signs = unpack(weights[sample], n_bits).astype(np.float32)
+    distances = ((n_bits - signs @ signs.T) / 2).astype(np.int32)
     between = distances[np.triu_indices(len(sample), 1)]
-    _, nearest = HammingIndex(packed.weights).top_k(packed.weights[sample], min(2, n_classes))
-    balance = _bit_balance(packed)
+    _, nearest = HammingIndex(weights).top_k(weights[sample], min(2, n_classes))
+    balance = _bit_balance(weights, n_bits)
     facts: dict[str, Any] = {
         "file": str(model),
         "bytes": model.stat().st_size,
         "version": header.version,
         "classes": n_classes,
-        "labels": [str(label) for label in packed.classes[:_SHOWN_CLASSES].tolist()],
-        "bits": packed.n_bits,
-        "features": packed.n_features,
-        "precision": packed.hash_function.precision,
-        "temperature": packed.temperature,
+        "labels": [str(label) for label in labels[:_SHOWN_CLASSES].tolist()],
+        "bits": n_bits,
+        "features": header.n_features,
+        "precision": header.precision,
+        "temperature": header.temperature,
         "bit_balance": {
             "mean": float(balance.mean()),
             "constant": int(np.count_nonzero((balance == 0) | (balance == 1))),
@@ -62,8 +59,8 @@ def command(model: Model, json: Json = False) -> None:
             "largest": int(between.max()),
             "mean_to_nearest": float(nearest[:, -1].mean()),
         },
-        "training": describe_training(packed.summary),
-        "summary": packed.summary,
+        "training": describe_training(header.summary),
+        "summary": header.summary,
     }
     if json:
         print(json_format.dumps(facts, default=str))
@@ -71,13 +68,13 @@ def command(model: Model, json: Json = False) -> None:
         _show(facts, balance, between)
 
 
-def _bit_balance(model: PackedModel) -> NDArray[np.float64]:
+def _bit_balance(weights: NDArray[np.uint8], n_bits: int) -> NDArray[np.float64]:
     """Fraction of classes in which each bit is set, shape (r,)."""
-    n_set = np.zeros(model.n_bits)
-    for start in range(0, len(model.classes), _BLOCK_CLASSES):
-        signs = unpack(model.weights[start : start + _BLOCK_CLASSES], model.n_bits)
+    n_set = np.zeros(n_bits)
+    for start in range(0, len(weights), _BLOCK_CLASSES):
+        signs = unpack(weights[start : start + _BLOCK_CLASSES], n_bits)
         n_set += (signs > 0).sum(axis=0)
-    return n_set / len(model.classes)
+    return n_set / len(weights)
 
 
 def _bars(values: NDArray[Any], low: float, high: float, width: int = 48) -> str:

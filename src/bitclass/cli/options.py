@@ -42,27 +42,14 @@ class RowOptions:
         str | None, typer.Option(help="Text column, whose n-grams are the features.")
     ] = None
     header: Annotated[
-        bool | None,
-        typer.Option(
-            help="Whether text files start with a header line; detected by default.",
-            show_default=False,
-        ),
-    ] = None
+        bool,
+        typer.Option("--header/--no-header", help="Whether CSV files start with column names."),
+    ] = True
     format: Annotated[
         str | None,
         typer.Option(
-            help="File format: npy, npz, parquet, arrow, svmlight, matlab, hdf5, csv, jsonl or "
-            "lines; by default from the file extension.",
-        ),
-    ] = None
-    first_index: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help="Index of the first feature in SVMlight files; by default as in the model's "
-            "training files, or 0 if index 0 occurs, else 1.",
-            show_default=False,
+            help="File format: npy, npz, parquet, arrow, csv, jsonl, svmlight or lines; by default "
+            "from the file extension.",
         ),
     ] = None
 
@@ -70,6 +57,8 @@ class RowOptions:
         """Options for feature files that the user has set."""
         given = {name: value for name, value in vars(self).items() if value is not None}
         given.pop("text", None)
+        if self.header:
+            del given["header"]
         if self.features is not None:
             given["features"] = [name.strip() for name in self.features.split(",")]
         return given

@@ -96,13 +96,10 @@ def command(
     check_outputs({"--out": out}, [model, *([] if opened else input_files(data, rows))])
     if top > len(packed.classes):
         raise UsageError(f"--top {top}: the model has only {len(packed.classes)} classes")
-    default_format = "lines" if rows.text is None and takes_texts(packed) else "csv"
     with contextlib.ExitStack() as stack:
         if opened is None:
-            paths, rows = stack.enter_context(with_standard_input(data, rows, default_format))
-            opened = open_rows_of(
-                paths, rows, packed, labelled=False, part="test", columns=id or ()
-            )
+            paths, rows = stack.enter_context(with_standard_input(data, rows))
+            opened = open_rows_of(paths, rows, packed, labelled=False, columns=id or ())
         results = _results(packed, opened, top, probabilities, explain)
         file = sys.stdout if out is None else stack.enter_context(atomic_write(out))
         _WRITERS[ending](file, results)
@@ -135,9 +132,9 @@ def _texts_in_arguments(
         return None
     if len(missing) < len(data):
         raise UsageError(f"{missing[0]}: no such file; texts and files cannot be combined")
-    from bitclass.text import TextLines
+    from bitclass.text import Texts
 
-    return text_rows(TextLines([str(path) for path in data]), model)
+    return text_rows(Texts.of([str(path) for path in data]), model)
 
 
 def _results(
@@ -153,7 +150,9 @@ def _results(
                 best = {"label": model.predict(batch.X)[:, None]}
             else:
                 found = model.top_classes(batch.X, top, probabilities=probabilities)
-                best = dict(zip(("label", "distance", "probability"), found, strict=False))
+                best = {"label": found.labels, "distance": found.distances}
+                if found.probabilities is not None:
+                    best["probability"] = found.probabilities
             if explain:
                 copied["ngrams"] = _explanations(model, batch.texts, best["label"][:, 0])
             if clash := set(copied) & set(_flat(best)):

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 #: Keys of the model summary that describe the training files, and are kept in updates.
-RECORDED_KEYS = ("extractor", "text_column", "first_index")
+RECORDED_KEYS = ("extractor", "text_column")
 _LOCKS_UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 
@@ -120,8 +120,7 @@ def save_model(
 
 def file_versions(rows: Rows) -> list[list[int]]:
     """Size and modification time of each file, to detect that a file has changed."""
-    paths = [*rows.paths, *rows.label_paths]
-    return [[path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
+    return [[path.stat().st_size, path.stat().st_mtime_ns] for path in rows.paths]
 
 
 def report(path: Path, model: PackedModel, data: str, seconds: float, as_json: bool) -> None:

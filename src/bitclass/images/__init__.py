@@ -1,30 +1,17 @@
-"""Features of images: image datasets, feature extractors, and rows of features."""
+"""Features of images: folders of images, networks that describe them, and rows of features."""
 
-from bitclass.images.extractors import (
-    EfficientNetLite0,
-    Extractor,
-    OnnxNetwork,
-    extractor_named,
-    recorded_extractor,
-)
-from bitclass.images.image_set import (
-    ImageError,
-    ImageSet,
-    ImageWarning,
-    find_images,
-    open_images,
-)
-from bitclass.images.preparation import centre_square, decode
-from bitclass.images.rows import ImageRows, image_rows
+from bitclass.images.decoding import MAX_PIXELS, ImageError, centre_square, decode
+from bitclass.images.folders import ImageSet, find_images, open_images
+from bitclass.images.network import ImageNetwork, extractor_named, recorded_extractor
+from bitclass.images.rows import ImageRows, ImageWarning, image_rows
 
 __all__ = [
-    "EfficientNetLite0",
-    "Extractor",
+    "MAX_PIXELS",
     "ImageError",
+    "ImageNetwork",
     "ImageRows",
     "ImageSet",
     "ImageWarning",
-    "OnnxNetwork",
     "centre_square",
     "decode",
     "extractor_named",

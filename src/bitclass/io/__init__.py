@@ -1,8 +1,18 @@
-"""Rows from files: CSV, JSON lines, Parquet, Arrow, npy, npz, MATLAB, HDF5, SVMlight."""
+"""Rows from files: NumPy, Parquet, Arrow, CSV, JSON lines and SVMlight."""
 
 from bitclass.io.errors import DataFileError
-from bitclass.io.opening import open_rows
-from bitclass.io.rows import FileRows, prefetch
+from bitclass.io.lines import open_text
+from bitclass.io.opening import format_of, open_rows
+from bitclass.io.rows import FileRows, Rows, prefetch
 from bitclass.io.source import Batch
 
-__all__ = ["Batch", "DataFileError", "FileRows", "open_rows", "prefetch"]
+__all__ = [
+    "Batch",
+    "DataFileError",
+    "FileRows",
+    "Rows",
+    "format_of",
+    "open_rows",
+    "open_text",
+    "prefetch",
+]

@@ -1,12 +1,10 @@
-"""Files of named arrays: npy, npz and HDF5."""
+"""NumPy files: npy, npz, and the sparse matrices of SciPy's save_npz."""
 
 from __future__ import annotations
 
 import zipfile
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,39 +13,45 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from bitclass.io.columns import choose_arrays
-from bitclass.io.errors import DataFileError, reading, require
-from bitclass.io.labels import TEXT, whole_numbers
+from bitclass.io.errors import DataFileError, reading
+from bitclass.io.labels import label_dtype
 from bitclass.io.source import Batch, Request, Source
 
-__all__ = ["ArraySource", "Hdf5Source", "NpySource", "NpzSource", "checked_csr"]
-
-# HDF5 chunk cache: a chunk that spans several batches is decompressed once if it fits.
-_CACHE_BYTES = 64 << 20
+__all__ = ["NpySource", "NpzSource"]
 
 
-class ArraySource(Source):
-    """Features and labels in a file of named arrays. Labels are kept in memory."""
+class NpzSource(Source):
+    """Named arrays. The whole file is loaded in each pass; labels and columns stay in memory."""
 
-    # Whether integer labels may be stored as floats.
-    integers_as_floats = False
+    format_name = "NumPy npz"
 
     def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
-        with reading(path, self.format_name), self._open() as arrays:
+        with reading(path, self.format_name):
+            arrays = self._arrays()
             if not arrays:
                 raise DataFileError(f"{path}: contains no arrays")
-            shapes = {name: tuple(array.shape) for name, array in arrays.items()}
+            shapes = {name: array.shape for name, array in arrays.items()}
             numeric = {name for name, array in arrays.items() if _is_numeric(array.dtype)}
             chosen = choose_arrays(path, shapes, numeric, request)
             self.features, self.label, self.notes = chosen
+            self.columns = request.columns
             if self.features:
                 self._set_features(self.features[0], arrays[self.features[0]])
+            vectors = [name for name in (self.label, *self.columns) if name is not None]
+            self._vectors = {name: self._vector(name, arrays[name]) for name in vectors}
             if self.label is not None:
-                self._set_labels(self.label, arrays[self.label])
+                self.label_dtype = label_dtype(self._vectors[self.label].dtype)
 
-    @abstractmethod
-    def _open(self) -> AbstractContextManager[Mapping[str, Any]]:
-        """Arrays by name, with a shape, a dtype, and row slices while the file is open."""
+    def _arrays(self) -> Mapping[str, Any]:
+        """Load all arrays, by name."""
+        with _objects_refused(self.path):
+            with zipfile.ZipFile(self.path) as archive:
+                names = {name.removesuffix(".npy") for name in archive.namelist()}
+            if {"data", "format", "shape"} <= names:
+                return {"matrix": _load_sparse(self.path)}
+            with np.load(self.path, allow_pickle=False) as loaded:
+                return {name: loaded[name] for name in loaded.files}
 
     def _set_features(self, name: str, array: Any) -> None:
         what = f"{self.path}: array {name!r}" if name else f"{self.path}: the array"
@@ -62,75 +66,84 @@ class ArraySource(Source):
         self.n_rows, self.n_features = array.shape
         self.dtype, self.is_sparse = array.dtype.newbyteorder("="), hasattr(array, "tocsr")
 
-    def _set_labels(self, name: str, array: Any) -> None:
-        path, shape, dtype = self.path, array.shape, array.dtype
-        is_vector = len(shape) < 2 or (len(shape) == 2 and (1 in shape or dtype == "O"))
+    def _vector(self, name: str, array: Any) -> NDArray[Any]:
+        """Check labels or another array with one value per row."""
+        what = f"labels {name!r}" if name == self.label else f"values {name!r}"
+        is_vector = len(array.shape) == 1 or (len(array.shape) == 2 and 1 in array.shape)
         if hasattr(array, "tocsr") or not is_vector:
-            raise DataFileError(f"{path}: labels {name!r} have shape {shape}; expected one per row")
-        if dtype.kind not in "SUO" and not _is_numeric(dtype):
             raise DataFileError(
-                f"{path}: labels {name!r} have type {dtype}; "
-                "labels must be integers, floats, booleans or text"
+                f"{self.path}: {what} have shape {array.shape}; expected one per row"
             )
-        labels = array[()].reshape(-1)
-        if labels.dtype.kind in "SO":
-            labels = _as_text(path, labels)
-        elif self.integers_as_floats:
-            labels = whole_numbers(labels)
-        if self.features and len(labels) != self.n_rows:
+        if array.dtype.kind not in "SU" and not _is_numeric(array.dtype):
             raise DataFileError(
-                f"{path}: contains {len(labels)} labels {name!r}, but {self.n_rows} rows"
+                f"{self.path}: {what} have type {array.dtype}; "
+                "expected integers, floats, booleans or text"
             )
-        if not len(labels):
-            raise DataFileError(f"{path}: has no rows")
-        self.n_rows = len(labels)
-        self._labels = labels.astype(labels.dtype.newbyteorder("="), copy=False)
-        self.label_dtype = TEXT if labels.dtype.kind == "U" else self._labels.dtype
+        values = np.array(array).reshape(-1)
+        if values.dtype.kind == "S":
+            try:
+                values = np.char.decode(values, "utf-8")
+            except UnicodeDecodeError as error:
+                raise DataFileError(f"{self.path}: {what} are not UTF-8 text: {error}") from error
+        if len(values) != (self.n_rows or len(values)):
+            raise DataFileError(
+                f"{self.path}: contains {len(values)} {what}, but {self.n_rows} rows"
+            )
+        if not len(values):
+            raise DataFileError(f"{self.path}: has no rows")
+        self.n_rows = len(values)
+        return values.astype(values.dtype.newbyteorder("="), copy=False)
 
-    def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
-        """Yield rows from `start_row` on, in pieces of `rows_per_piece`."""
-        opened = self._open() if self.features else nullcontext({})
-        with reading(self.path, self.format_name), opened as arrays:
-            for start in range(start_row, self.n_rows, rows_per_piece):
-                stop, X = min(start + rows_per_piece, self.n_rows), None
+    def read(self, rows_per_piece: int) -> Iterator[Batch]:
+        """Yield the rows, in pieces of `rows_per_piece`."""
+        with reading(self.path, self.format_name):
+            arrays = self._arrays() if self.features else {}
+            for start in range(0, self.n_rows, rows_per_piece):
+                rows, X = slice(start, min(start + rows_per_piece, self.n_rows)), None
                 if self.features:
-                    X = arrays[self.features[0]][start:stop]
-                    if X.shape != (stop - start, self.n_features):
+                    X = self._rows(arrays[self.features[0]], rows)
+                    if X.shape != (rows.stop - start, self.n_features):
                         raise DataFileError(f"{self.path}: is truncated or has changed")
                     X = X.astype(self.dtype, copy=False)
-                yield Batch(X, None if self.label is None else self._labels[start:stop], start)
+                part = {name: values[rows] for name, values in self._vectors.items()}
+                labels = None if self.label is None else part[self.label]
+                yield Batch(X, labels, start, {name: part[name] for name in self.columns})
+
+    def _rows(self, array: Any, rows: slice) -> Any:
+        return array[rows]
+
+
+class NpySource(NpzSource):
+    """A single unnamed array, memory-mapped."""
+
+    format_name = "NumPy npy"
+
+    def _arrays(self) -> Mapping[str, Any]:
+        with _objects_refused(self.path):
+            return {"": open_memmap(self.path, mode="r")}
+
+    def _rows(self, array: Any, rows: slice) -> Any:
+        # Mapped again for each piece, which releases the pages of earlier pieces and finds out
+        # whether the file was truncated, which would otherwise crash the process.
+        return np.array(open_memmap(self.path, mode="r")[rows], order="C")
 
 
 def _is_numeric(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "biuf" and dtype.char != "g"
 
 
-def _as_text(path: Path, values: NDArray[Any]) -> NDArray[Any]:
-    """Convert UTF-8 bytes, or objects that are strings, to an array of str."""
-    texts = []
-    for row, value in enumerate(values.tolist()):
-        try:
-            text = value.decode() if isinstance(value, bytes) else value
-        except UnicodeDecodeError:
-            raise DataFileError(f"{path}: the label of row {row} is not UTF-8 text") from None
-        if not isinstance(text, str):
-            kind = type(text).__name__
-            raise DataFileError(f"{path}: the label of row {row} is {kind}, not text")
-        texts.append(text)
-    return np.array(texts, dtype=np.str_)
+def _load_sparse(path: Path) -> Any:
+    """Load a sparse matrix as CSR, and check its indices, since SciPy's kernels do not."""
+    from scipy.sparse import csr_array, load_npz
 
-
-def checked_csr(matrix: Any) -> Any:
-    """Convert a sparse matrix to CSR, and check its indices, since SciPy's kernels do not."""
-    from scipy.sparse import csr_array
-
+    matrix = load_npz(path)
     if hasattr(matrix, "check_format"):
         matrix.check_format(full_check=True)
     return csr_array(matrix)
 
 
 @contextmanager
-def _objects_refused(name: Path | str) -> Iterator[None]:
+def _objects_refused(path: Path) -> Iterator[None]:
     """Say what to do about arrays of objects, such as a column of text that pandas held."""
     try:
         yield
@@ -138,100 +151,6 @@ def _objects_refused(name: Path | str) -> Iterator[None]:
         if "object" not in str(error).lower():
             raise
         raise DataFileError(
-            f"{name}: holds pickled objects, which are not read; save text with "
+            f"{path}: holds pickled objects, which are not read; save text with "
             "np.save(path, np.asarray(labels, dtype=str))"
         ) from error
-
-
-class NpySource(ArraySource):
-    """A single unnamed array, memory-mapped."""
-
-    format_name = "NumPy npy"
-
-    def _open(self) -> AbstractContextManager[Mapping[str, Any]]:
-        return nullcontext({"": _Mapped(self.path)})
-
-
-class _Mapped:
-    """An npy file; every slice maps the file again, so that earlier pages are released."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with _objects_refused(path):
-            array = open_memmap(path, mode="r")
-        self.shape, self.dtype = array.shape, array.dtype
-
-    def __getitem__(self, rows: slice | tuple[()]) -> NDArray[Any]:
-        return np.ascontiguousarray(open_memmap(self._path, mode="r")[rows])
-
-
-class NpzSource(ArraySource):
-    """Members of a zip file, read sequentially; matrices of SciPy's save_npz are loaded whole."""
-
-    format_name = "NumPy npz"
-    _sparse: Any = None
-
-    @contextmanager
-    def _open(self) -> Iterator[Mapping[str, Any]]:
-        with zipfile.ZipFile(self.path) as archive:
-            members = [name for name in archive.namelist() if name.endswith(".npy")]
-            names = [member.removesuffix(".npy") for member in members]
-            if {"data", "format", "shape"} <= set(names):
-                from scipy.sparse import load_npz
-
-                if self._sparse is None:
-                    self._sparse = checked_csr(load_npz(self.path))
-                yield {"matrix": self._sparse}
-            else:
-                yield {name: _Member(archive, name) for name in names}
-
-
-class _Member:
-    """An array in an npz file."""
-
-    def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
-        self._archive, self._name = archive, f"{name}.npy"
-        with archive.open(self._name) as stream:
-            is_first_version = np.lib.format.read_magic(stream) == (1, 0)
-            read = np.lib.format.read_array_header_2_0
-            if is_first_version:
-                read = np.lib.format.read_array_header_1_0
-            self.shape, self._is_fortran, self.dtype = read(stream)
-            self._offset = stream.tell()
-
-    @cached_property
-    def _stream(self) -> Any:
-        return self._archive.open(self._name)
-
-    @cached_property
-    def _whole(self) -> NDArray[Any]:
-        name = f"{self._archive.filename}: {self._name}"
-        with _objects_refused(name), self._archive.open(self._name) as stream:
-            return np.lib.format.read_array(stream, allow_pickle=False)
-
-    def __getitem__(self, rows: slice | tuple[()]) -> NDArray[Any]:
-        if self._is_fortran or not isinstance(rows, slice):
-            return self._whole[rows]
-        row_bytes = self.dtype.itemsize * self.shape[1]
-        self._stream.seek(self._offset + rows.start * row_bytes)
-        content = self._stream.read((rows.stop - rows.start) * row_bytes)
-        return np.frombuffer(content, self.dtype).reshape(-1, self.shape[1])
-
-
-class Hdf5Source(ArraySource):
-    """HDF5 datasets, named by their paths."""
-
-    format_name = "HDF5"
-
-    @contextmanager
-    def _open(self) -> Iterator[Mapping[str, Any]]:
-        h5py = require("h5py", "hdf5", self.path, self.format_name)
-        arrays: dict[str, Any] = {}
-
-        def visit(name: str, item: Any) -> None:
-            if getattr(item, "shape", None) is not None:
-                arrays[name] = item
-
-        with h5py.File(self.path, "r", rdcc_nbytes=_CACHE_BYTES, rdcc_nslots=10_007) as file:
-            file.visititems(visit)
-            yield arrays

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-__all__ = ["DataFileError", "listed", "more", "reading", "require"]
+__all__ = ["DataFileError", "listed", "more", "reading"]
 
 _MAX_NAMES = 20
 _MAX_CHARACTERS = 300
@@ -46,17 +44,6 @@ def reading(path: Path, format_name: str) -> Iterator[None]:
         if len(reason) > _MAX_CHARACTERS:
             reason = reason[:_MAX_CHARACTERS] + "..."
         raise DataFileError(f"{path}: cannot be read as {format_name}: {reason}") from error
-
-
-def require(module: str, extra: str, path: Path, format_name: str) -> Any:
-    """Import an optional dependency; if it is missing, name the extra that installs it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise DataFileError(
-            f"{path}: reading {format_name} requires {module.split('.')[0]}; "
-            f"install it with: pip install 'bitclass[{extra}]'"
-        ) from error
 
 
 def listed(names: Iterable[object]) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from bitclass.io.errors import DataFileError, listed, more, reading
-from bitclass.io.labels import class_dtype, common_dtype
+from bitclass.io.labels import common_dtype, label_dtype
 from bitclass.io.rows import FileRows
 from bitclass.io.source import Request, Source
 
@@ -26,15 +26,13 @@ FORMATS = {
     "npz": ("arrays.NpzSource", (".npz",)),
     "parquet": ("tables.ParquetSource", (".parquet", ".pq")),
     "arrow": ("tables.ArrowSource", (".arrow", ".feather", ".ipc")),
-    "svmlight": ("svmlight.SvmlightSource", (".svm", ".libsvm", ".svmlight")),
-    "matlab": ("matlab.open_matlab", (".mat",)),
-    "hdf5": ("arrays.Hdf5Source", (".h5", ".hdf5", ".hdf")),
     "csv": ("text_tables.CsvSource", (".csv", ".tsv", ".tab")),
     "jsonl": ("text_tables.JsonSource", (".jsonl", ".ndjson")),
-    "lines": ("text_tables.LinesSource", (".txt",)),
+    "svmlight": ("svmlight.SvmlightSource", (".svm", ".libsvm", ".svmlight")),
+    "lines": ("lines.LinesSource", (".txt",)),
 }
-_COMPRESSED = (".gz", ".bz2", ".xz")
-_TEXT_FORMATS = ("svmlight", "csv", "jsonl", "lines")
+_TEXT_FORMATS = ("csv", "jsonl", "svmlight", "lines")
+_MAX_BATCH_TEXTS = 8192
 
 
 def open_rows(
@@ -43,53 +41,55 @@ def open_rows(
     features: str | int | Sequence[str | int] | bool | None = None,
     labels: str | int | bool | None = None,
     labels_file: PathLike | Sequence[PathLike] | None = None,
+    sample_weight: str | int | None = None,
+    groups: str | int | None = None,
+    text: str | int | None = None,
     columns: Sequence[str] = (),
     format: str | None = None,
-    n_features: int | None = None,
-    first_index: int | None = None,
-    header: bool | None = None,
+    header: bool = True,
     feature_names: Sequence[str] | None = None,
+    n_features: int | None = None,
     classes: Any = None,
-    part: Literal["train", "test"] = "train",
+    rows_per_batch: int | None = None,
 ) -> FileRows:
     """Open feature files for reading in batches.
 
     Text files are scanned once, to count the rows and to infer the type of the labels; in other
     files only headers and labels are read. Labels from a `labels_file` are kept in memory.
 
+    Columns may be given by name or by position, and the arrays of npz files by name.
+
     Parameters
     ----------
     paths : path or sequence of paths
         Files of one format, read as one sequence of rows, or folders of such files.
     features : str, int, sequence of str or int, or False, optional
-        The feature array (npz, MATLAB, HDF5) or columns (CSV, JSON lines, Parquet, Arrow). Columns
-        may be given by name, position or pattern such as ``f*``; ``!name`` or ``!pattern`` excludes
-        columns. By default the only matrix, the only column of lists, or all columns except label,
-        index and identifiers. With False, only `columns` are read.
+        The feature columns (or the array of an npz file), also by patterns such as ``f*``;
+        ``!name`` or ``!pattern`` excludes columns. By default the only matrix, the only column of
+        lists, or all columns except label, index and identifiers. With False, none are read.
     labels : str, int or False, optional
-        The label array or column; by default the only one with a name typical of labels. With
-        False, no labels are read, and such a column is skipped.
+        The label column; by default the only one with a name typical of labels. With False, no
+        labels are read, and such a column is skipped.
     labels_file : path or sequence of paths, optional
-        Separate files that contain the labels; `labels` then refers to these files.
+        Separate files that contain the labels; `labels` then refers to these files. A ``.txt``
+        file has one label per line, and no header.
+    sample_weight, groups, text : str or int, optional
+        Columns with the weights, groups and texts of the rows; they are not features.
     columns : sequence of str
-        Additional columns of a table to read, such as identifiers or text, not used as features.
-    format : {"npy", "npz", "parquet", "arrow", "svmlight", "matlab", "hdf5", "csv", "jsonl", \
-            "lines"}, optional
-        File format; inferred from the extension by default. "lines" has one label per line.
-    n_features : int, optional
-        Required number of features. In SVMlight files, the width of the matrix.
-    first_index : {0, 1}, optional
-        Index of the first feature in SVMlight files; by default 0 if index 0 occurs, else 1.
-    header : bool, optional
-        Whether CSV files (and text files of labels) start with column names; detected by default.
+        Further columns to read, such as identifiers; they are not features.
+    format : {"npy", "npz", "parquet", "arrow", "csv", "jsonl", "svmlight", "lines"}, optional
+        File format; inferred from the extension by default. "lines" has one text per line.
+    header : bool, default=True
+        Whether CSV files start with column names.
     feature_names : sequence of str, optional
         Feature names of a model. Columns are selected by these names, in this order, and others
         are ignored. Input without names is matched by position.
+    n_features : int, optional
+        Required number of features. In SVMlight files, the width of the matrix.
     classes : array-like of shape (n_classes,), optional
         Classes of a model, which determine the type of the labels.
-    part : {"train", "test"}, default="train"
-        Which of the arrays ``X_train`` and ``X_test`` to read if a file has both and `features`
-        names neither.
+    rows_per_batch : int, optional
+        About 64 MB of features by default.
 
     Returns
     -------
@@ -105,17 +105,15 @@ def open_rows(
     >>> import tempfile, os
     >>> path = os.path.join(tempfile.mkdtemp(), "train.npz")
     >>> np.savez(path, X=np.eye(5, 3), y=np.array(["a", "b", "a", "b", "c"]))
-    >>> rows = open_rows(path)
+    >>> rows = open_rows(path, rows_per_batch=3)
     >>> rows.n_rows, rows.n_features, rows.has_labels
     (5, 3, True)
-    >>> [(batch.first_row, batch.X.shape, batch.labels.tolist())
-    ...  for batch in rows.batches(rows_per_batch=3)]
+    >>> [(batch.first_row, batch.X.shape, batch.labels.tolist()) for batch in rows.batches()]
     [(0, (3, 3), ['a', 'b', 'a']), (3, (2, 3), ['b', 'c'])]
     """
-    if first_index not in (None, 0, 1):
-        raise ValueError(f"first_index must be 0 or 1, found {first_index!r}")
-    if n_features is not None and n_features < 1:
-        raise ValueError(f"n_features must be positive, found {n_features}")
+    for name, value in (("n_features", n_features), ("rows_per_batch", rows_per_batch)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be positive, found {value}")
     if labels is True:
         raise ValueError("labels must be a name, a position, None or False, found True")
     label = labels if labels is None or labels is False else str(labels)
@@ -124,26 +122,39 @@ def open_rows(
         named = [features] if isinstance(features, str | int) else list(features)
         if features is True or not named:
             raise ValueError("features must name at least one array or column")
-    if features is False and labels is False and labels_file is None and not columns:
+    given = {"sample_weight": sample_weight, "groups": groups, "text": text}
+    roles = {role: str(name) for role, name in given.items() if name is not None}
+    wanted = [*roles.values(), *map(str, columns)]
+    if features is False and labels is False and labels_file is None and not wanted:
         raise ValueError("nothing to read: features and labels are False, and columns is empty")
     request = Request(
         features=False if features is False else tuple(map(str, named)),
         labels=False if labels_file is not None else label,
-        columns=tuple(map(str, columns)),
+        columns=tuple(wanted),
         n_features=n_features,
-        first_index=first_index,
-        part=part,
         header=header,
         feature_names=None if feature_names is None else tuple(map(str, feature_names)),
     )
     sources = _open_files(_files(paths, format), format, request)
-    if labels_file is None:
-        return FileRows(sources, _label_dtype(sources, classes))
-    request = Request(features=False, labels=label or None, header=header)
-    label_sources = _open_labels(_files(labels_file, None, "labels_file"), request, sources)
-    label_rows = FileRows(label_sources, _label_dtype(label_sources, classes))
-    _, found = label_rows.sample(label_rows.n_rows)
-    return FileRows(sources, None, found, label_sources)
+    found = None
+    label_sources: list[Source] = []
+    if labels_file is not None:
+        request = Request(features=False, labels=label or None, header=header)
+        label_sources = _open_labels(_files(labels_file, None, "labels_file"), request, sources)
+        label_rows = FileRows(label_sources, _label_dtype(label_sources, classes))
+        found = np.concatenate([batch.labels for batch in label_rows.batches()])
+    if text is not None and rows_per_batch is None:
+        rows_per_batch = _MAX_BATCH_TEXTS
+    names = list(sources[0].columns)
+    return FileRows(
+        sources,
+        _label_dtype(sources, classes),
+        roles=dict(zip(roles, names, strict=False)),
+        columns=names[len(roles) :],
+        labels=found,
+        label_sources=label_sources,
+        rows_per_batch=rows_per_batch,
+    )
 
 
 def _known() -> str:
@@ -159,9 +170,9 @@ def format_of(path: Path) -> str | None:
     ('csv', None)
     """
     name = path.name.lower()
-    plain = name.removesuffix(Path(name).suffix) if name.endswith(_COMPRESSED) else name
     for format, (_, extensions) in FORMATS.items():
-        if (plain if format in _TEXT_FORMATS else name).endswith(extensions):
+        plain = name.removesuffix(".gz") if format in _TEXT_FORMATS else name
+        if plain.endswith(extensions):
             return format
     return None
 
@@ -213,26 +224,25 @@ def _common_format(paths: Sequence[Path], format: str | None) -> str:
 
 
 def _open_files(paths: Sequence[Path], format: str | None, request: Request) -> list[Source]:
-    """Open files of one format; the first determines the label and the features of all."""
+    """Open files of one format; the first determines the label and the columns of all."""
     format = _common_format(paths, format)
     module, _, name = FORMATS[format][0].partition(".")
-    # Import the library that reads the format only when it is needed.
-    opener: Callable[[Path, Request], Source] = getattr(
-        import_module(f"bitclass.io.{module}"), name
-    )
+    try:  # the library that reads the format is imported only when it is needed
+        opener = getattr(import_module(f"bitclass.io.{module}"), name)
+    except ImportError as error:
+        raise DataFileError(
+            f"{paths[0]}: reading {format} requires pyarrow; "
+            "install it with: pip install 'bitclass[parquet]'"
+        ) from error
     first = opener(paths[0], request)
-    others = request
-    if format != "svmlight":
+    others = replace(request, columns=tuple(first.columns))
+    if format not in ("svmlight", "lines"):
         others = replace(others, labels=False if first.label is None else first.label)
-    if format == "csv" and first.features:
-        others = replace(others, header=first.has_names)
     sources = [first, *(opener(path, others) for path in paths[1:])]
     if format == "svmlight":
-        from bitclass.io.svmlight import set_widths
-
-        set_widths(sources, request)
+        import_module("bitclass.io.svmlight").set_widths(sources, request)
     for source in sources:
-        if format not in ("npy", "npz", "hdf5", "matlab"):
+        if format not in ("npy", "npz"):
             _check_columns(source, first)
             source.features = first.features
         _check_width(source, first, request)
@@ -272,28 +282,22 @@ def _check_width(source: Source, first: Source, request: Request) -> None:
 def _open_labels(
     paths: Sequence[Path], request: Request, sources: Sequence[Source]
 ) -> list[Source]:
-    """Open label files; whether they have a header follows from the number of rows."""
-    n_rows = sum(source.n_rows for source in sources)
-    format = format_of(paths[0])
-    if format == "svmlight":
+    """Open label files, which must have as many rows as the features."""
+    if format_of(paths[0]) == "svmlight":
         raise DataFileError(f"{paths[0]}: labels_file cannot be an SVMlight file")
-    note = ""
-    if request.header is None and format in ("csv", "lines"):
-        plain = replace(request, labels="0", header=False)
-        n_records = sum(source.n_rows for source in _open_files(paths, None, plain))
-        if n_records in (n_rows, n_rows + len(paths)):
-            header = n_records > n_rows
-            request = replace(request, header=header)
-            note = f"{'a' if header else 'no'} header, by the number of rows"
     label_sources = _open_files(paths, None, request)
+    n_rows = sum(source.n_rows for source in sources)
     n_labels = sum(source.n_rows for source in label_sources)
     if n_labels != n_rows:
+        advice = ""
+        if format_of(paths[0]) == "csv":
+            advice = "; a CSV file starts with column names unless --no-header (header=False)"
+        elif format_of(paths[0]) == "lines":
+            advice = "; a .txt file has one label per line and no header"
         raise DataFileError(
             f"{paths[0]}{more(paths)}: contains {n_labels} labels, but there are {n_rows} rows in "
-            f"{sources[0].path}{more(sources)}"
+            f"{sources[0].path}{more(sources)}{advice}"
         )
-    if note:
-        label_sources[0].notes = [note]
     return label_sources
 
 
@@ -302,4 +306,4 @@ def _label_dtype(sources: Sequence[Source], classes: Any) -> np.dtype[Any] | Non
     types = [source.label_dtype for source in sources if source.label_dtype is not None]
     if not types:
         return None
-    return common_dtype(types) if classes is None else class_dtype(classes)
+    return common_dtype(types) if classes is None else label_dtype(np.asarray(classes).dtype)

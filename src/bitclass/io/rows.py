@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from functools import cached_property
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,30 +16,16 @@ from bitclass.io.errors import DataFileError, more
 from bitclass.io.labels import convert
 from bitclass.io.source import Batch, Source, join_batches
 
-__all__ = ["FileRows", "prefetch"]
+__all__ = ["FileRows", "Rows", "prefetch"]
 
 _BATCH_BYTES = 64 << 20
 _MAX_BATCH_ROWS = 65_536
-_SAMPLE_PLACES = 64
 _T = TypeVar("_T")
 _END = object()
 
 
-class FileRows:
-    """Rows of one or several files; created by `open_rows`.
-
-    No file stays open between passes, and several passes may run concurrently.
-
-    Parameters
-    ----------
-    sources : sequence of Source
-        The files, in order.
-    label_dtype : dtype or None
-        Type of the labels in the sources, if any.
-    labels : ndarray of shape (n_rows,), optional
-        Labels read from separate files.
-    label_sources : sequence of Source
-        The separate label files.
+class Rows(ABC):
+    """Rows that are read in batches, as often as needed.
 
     Attributes
     ----------
@@ -51,100 +37,65 @@ class FileRows:
         Type of the features.
     is_sparse : bool
         Whether features are CSR arrays.
-    first_index : int or None
-        Index of the first feature in SVMlight files.
-    paths, label_paths : list of Path
-        Feature files and separate label files.
+    paths : list of Path
+        All files that are read: features, then separate labels.
     description : str
-        What is read, what was guessed and what was skipped; one line per kind of file.
-
-    Examples
-    --------
-    >>> import tempfile, os
-    >>> from bitclass.io import open_rows
-    >>> path = os.path.join(tempfile.mkdtemp(), "X.npy")
-    >>> np.save(path, np.zeros((5, 3), dtype=np.float32))
-    >>> [batch.first_row for batch in open_rows(path).batches(2, rows_per_batch=2)]
-    [2, 4]
+        What is read, what was found by name and what was skipped; one line per kind of file.
     """
 
-    def __init__(
-        self,
-        sources: Sequence[Source],
-        label_dtype: np.dtype[Any] | None,
-        labels: NDArray[Any] | None = None,
-        label_sources: Sequence[Source] = (),
-    ) -> None:
-        first = sources[0]
-        self._sources, self._labels, self._label_dtype = list(sources), labels, label_dtype
-        self.n_rows = sum(source.n_rows for source in sources)
-        self.n_features = first.n_features
-        self.feature_names = tuple(first.features) if first.has_names else None
-        self.has_labels = labels is not None or label_dtype is not None
-        self.dtype: np.dtype[Any] = np.result_type(*(source.dtype for source in sources))
-        self.is_sparse, self.first_index = first.is_sparse, first.first_index
-        self.paths = [source.path for source in sources]
-        self.label_paths = [source.path for source in label_sources]
-        described = [_description(files) for files in (sources, label_sources) if files]
-        self.description = "\n".join(described)
+    n_rows: int
+    n_features: int
+    feature_names: tuple[str, ...] | None = None
+    has_labels: bool
+    dtype: np.dtype[Any]
+    is_sparse: bool
+    paths: list[Path]
+    description: str
 
     def __repr__(self) -> str:
-        return f"<FileRows of {self.n_rows} x {self.n_features} {self.dtype}, {self.paths[0].name}>"
+        return f"<{type(self).__name__} of {self.n_rows} x {self.n_features} {self.dtype}>"
 
-    def place_of(self, row: int) -> tuple[Path, int]:
-        """Find the file that contains a row.
-
-        Parameters
-        ----------
-        row : int
-            Row number, counted over all files.
-
-        Returns
-        -------
-        path : Path
-        row : int
-            Row number in that file.
-        """
-        for source in self._sources:
-            if row < source.n_rows:
-                break
-            row -= source.n_rows
-        return source.path, row
-
-    @cached_property
-    def rows_per_batch(self) -> int:
-        """Default number of rows per batch: about 64 MB of features."""
-        row_bytes = float(self.n_features * self.dtype.itemsize)
-        if self.is_sparse or not self.n_features:  # estimate from the file sizes
-            row_bytes = 2 * sum(path.stat().st_size for path in self.paths) / self.n_rows
-        return int(min(max(_BATCH_BYTES // row_bytes, 1), _MAX_BATCH_ROWS))
-
-    def batches(
-        self, start_row: int = 0, rows_per_batch: int | None = None
-    ) -> Generator[Batch, None, None]:
-        """Yield the rows in order; the next batch is read while the current one is used.
-
-        Parameters
-        ----------
-        start_row : int, default=0
-            The row to start from.
-        rows_per_batch : int, optional
-            About 64 MB of features by default. Batches end at multiples of it whatever the
-            `start_row`, so that an interrupted run resumes with the same batches.
+    @abstractmethod
+    def batches(self) -> Generator[Batch, None, None]:
+        """Yield all rows in order; each call starts a new pass.
 
         Yields
         ------
         Batch
         """
-        size = self.rows_per_batch if rows_per_batch is None else rows_per_batch
-        if size < 1:
-            raise ValueError(f"rows_per_batch must be positive, found {size}")
-        if not 0 <= start_row <= self.n_rows:
-            raise ValueError(f"start_row must be 0 to {self.n_rows}, found {start_row}")
-        return prefetch(self._batches(start_row, size))
+
+    def pairs(self) -> Generator[tuple[Any, ...], None, None]:
+        """Yield the batches as `BinaryCodeClassifier.fit_batches` takes them.
+
+        Yields
+        ------
+        X : ndarray or CSR array of shape (n, n_features)
+        y : ndarray of shape (n,)
+        sample_weight : ndarray of shape (n,)
+            If there are weights.
+
+        Examples
+        --------
+        >>> import tempfile, os
+        >>> from bitclass.io import open_rows
+        >>> path = os.path.join(tempfile.mkdtemp(), "train.npz")
+        >>> np.savez(path, X=np.eye(4, 3), y=np.array(["a", "b", "a", "b"]))
+        >>> for X, y in open_rows(path).pairs():
+        ...     print(X.shape, y)
+        (4, 3) ['a' 'b' 'a' 'b']
+        """
+        with closing(self.batches()) as batches:
+            for batch in batches:
+                pair = (batch.X, batch.labels)
+                yield pair if batch.sample_weight is None else (*pair, batch.sample_weight)
+
+    def load(self) -> Batch:
+        """Read all rows into memory, as one batch."""
+        with closing(self.batches()) as batches:
+            return join_batches(list(batches))
 
     def sample(self, n_rows: int = 8192) -> tuple[Any, NDArray[Any] | None]:
-        """Sample rows spread over all files, since these may be sorted by class.
+        """Sample rows evenly in one pass over all files, since these may be sorted by class.
 
         Parameters
         ----------
@@ -156,61 +107,114 @@ class FileRows:
         X : ndarray or CSR array of shape (n_sampled, n_features)
         labels : ndarray of shape (n_sampled,), or None
         """
-        n_places = min(_SAMPLE_PLACES, n_rows)
-        length = n_rows // n_places
-        starts = np.linspace(0, self.n_rows - length, n_places).astype(int).tolist()
-        if n_rows >= self.n_rows:
-            starts, length = [0], self.n_rows
-        if all(source.seeks for source in self._sources):
-            found = [part for start in starts for part in self._parts([start], length, length)]
-        else:  # one pass over files that are read sequentially
-            found = list(self._parts(starts, length, self.rows_per_batch))
-        joined = join_batches(found)
+        wanted = np.linspace(0, self.n_rows - 1, min(n_rows, self.n_rows)).astype(np.intp)
+        parts = []
+        with closing(self.batches()) as batches:
+            for batch in batches:
+                here = wanted - batch.first_row
+                parts.append(batch.select(here[(here >= 0) & (here < len(batch))]))
+        joined = join_batches([part for part in parts if len(part)])
         return joined.X, joined.labels
 
-    def _parts(self, starts: list[int], length: int, size: int) -> Generator[Batch, None, None]:
-        """Yield `length` rows from each start, in one pass."""
-        for piece in self._pieces(starts[0], size):
-            for start in starts:
-                low, high = (max(row - piece.first_row, 0) for row in (start, start + length))
-                if low < min(high, len(piece)):
-                    part = piece.rows(low, high)
-                    if part.X is not None and len(part) < len(piece):
-                        part = replace(part, X=part.X.copy())  # lets the piece be freed
-                    yield part
-            if piece.first_row + len(piece) >= starts[-1] + length:
-                break
 
-    def _batches(self, start_row: int, size: int) -> Generator[Batch, None, None]:
-        """Split and join the pieces of the files into batches that end at multiples of `size`."""
+class FileRows(Rows):
+    """Rows of one or several files; created by `open_rows`.
+
+    No file stays open between passes, and several passes may run concurrently.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+        The files, in order.
+    label_dtype : dtype or None
+        Type of the labels in the sources, if any.
+    roles : mapping of str to str
+        Names of the columns with "sample_weight", "groups" and "text".
+    columns : sequence of str
+        Names of the further columns.
+    labels : ndarray of shape (n_rows,), optional
+        Labels read from separate files.
+    label_sources : sequence of Source
+        The separate label files.
+    rows_per_batch : int, optional
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        label_dtype: np.dtype[Any] | None,
+        *,
+        roles: Mapping[str, str] | None = None,
+        columns: Sequence[str] = (),
+        labels: NDArray[Any] | None = None,
+        label_sources: Sequence[Source] = (),
+        rows_per_batch: int | None = None,
+    ) -> None:
+        first = sources[0]
+        self._sources, self._labels, self._label_dtype = list(sources), labels, label_dtype
+        self._roles, self._columns = dict(roles or {}), list(columns)
+        self.n_rows = sum(source.n_rows for source in sources)
+        self.n_features = first.n_features
+        self.feature_names = tuple(first.features) if first.has_names else None
+        self.has_labels = labels is not None or label_dtype is not None
+        self.dtype = np.result_type(*(source.dtype for source in sources))
+        self.is_sparse = first.is_sparse
+        self.paths = [source.path for source in (*sources, *label_sources)]
+        described = [_description(files) for files in (sources, label_sources) if files]
+        self.description = "\n".join(described)
+        self._rows_per_batch = rows_per_batch or self._default_rows_per_batch()
+
+    def _default_rows_per_batch(self) -> int:
+        """About 64 MB of features."""
+        row_bytes = float(self.n_features * self.dtype.itemsize)
+        if self.is_sparse or not self.n_features:  # estimate from the file sizes
+            n_bytes = sum(source.path.stat().st_size for source in self._sources)
+            row_bytes = max(1.0, 2 * n_bytes / self.n_rows)
+        return int(min(max(_BATCH_BYTES // row_bytes, 1), _MAX_BATCH_ROWS))
+
+    def batches(self) -> Generator[Batch, None, None]:
+        """Yield all rows in order; the next batch is read while the current one is used.
+
+        The batches are the same for all formats and however the rows are divided into files.
+
+        Yields
+        ------
+        Batch
+        """
+        return prefetch(self._batches())
+
+    def _batches(self) -> Generator[Batch, None, None]:
+        """Split and join the pieces of the files into batches of equal size."""
         parts: list[Batch] = []
-        n_missing = size - start_row % size
-        for piece in self._pieces(start_row, size):
-            start = 0
-            while start < len(piece):
-                part = piece.rows(start, start + n_missing)
-                parts.append(part)
-                start, n_missing = start + len(part), n_missing - len(part)
-                if n_missing == 0:
-                    yield join_batches(parts)
-                    parts, n_missing = [], size
+        n_missing = self._rows_per_batch
+        with closing(self._pieces()) as pieces:
+            for piece in pieces:
+                start = 0
+                while start < len(piece):
+                    part = piece.select(slice(start, start + n_missing))
+                    parts.append(part)
+                    start, n_missing = start + len(part), n_missing - len(part)
+                    if n_missing == 0:
+                        yield join_batches(parts)
+                        parts, n_missing = [], self._rows_per_batch
         if parts:
             yield join_batches(parts)
 
-    def _pieces(self, start_row: int, size: int) -> Generator[Batch, None, None]:
+    def _pieces(self) -> Generator[Batch, None, None]:
         """Yield the pieces of all files, checked, in one type, with rows counted over all files."""
         offset = 0
         for source in self._sources:
-            row = max(0, start_row - offset)
-            if row < source.n_rows:
-                for piece in source.read(row, size):
+            row = 0
+            pieces: Any = source.read(self._rows_per_batch)
+            with closing(pieces):
+                for piece in pieces:
                     yield self._checked(source, piece, row, offset)
                     row += len(piece)
-                if row != source.n_rows:
-                    raise DataFileError(
-                        f"{source.path}: has {row} rows, but {source.n_rows} were counted before; "
-                        "the file has changed or is damaged"
-                    )
+            if row != source.n_rows:
+                raise DataFileError(
+                    f"{source.path}: has {row} rows, but {source.n_rows} were counted before; "
+                    "the file has changed or is damaged"
+                )
             offset += source.n_rows
 
     def _checked(self, source: Source, piece: Batch, row: int, offset: int) -> Batch:
@@ -222,7 +226,19 @@ class FileRows:
             labels = self._labels[first : first + len(piece)]
         elif labels is not None and self._label_dtype is not None:
             labels = convert(source.path, labels, self._label_dtype, row)
-        return Batch(X, labels, first, piece.columns)
+        found = {role: piece.columns[name] for role, name in self._roles.items()}
+        weight, texts = found.get("sample_weight"), found.get("text")
+        if weight is not None:
+            weight = _numbers(source.path, weight, row, self._roles["sample_weight"])
+        return Batch(
+            X,
+            labels,
+            first,
+            {name: piece.columns[name] for name in self._columns},
+            weight,
+            found.get("groups"),
+            None if texts is None else _texts(source.path, texts, row, self._roles["text"]),
+        )
 
 
 def prefetch(items: Iterable[_T]) -> Generator[_T, None, None]:
@@ -256,6 +272,36 @@ def prefetch(items: Iterable[_T]) -> Generator[_T, None, None]:
             close = getattr(source, "close", None)
             if close is not None:
                 close()
+
+
+def _numbers(path: Path, values: NDArray[Any], first_row: int, name: str) -> NDArray[np.float64]:
+    """Convert sample weights, which are text in CSV files, to numbers."""
+    converted: NDArray[np.float64] = np.empty(len(values))
+    for i, value in enumerate(values.tolist()):
+        try:
+            converted[i] = float(value)
+        except (TypeError, ValueError):
+            converted[i] = np.nan
+    wrong = ~(np.isfinite(converted) & (converted >= 0))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise DataFileError(
+            f"{path}: row {first_row + row} has the weight {values[row]!r:.60} in column {name!r}; "
+            "weights must be finite numbers, 0 or more"
+        )
+    return converted
+
+
+def _texts(path: Path, values: NDArray[Any], first_row: int, name: str) -> Sequence[str | bytes]:
+    """Check texts: missing ones are an error, empty ones are not."""
+    texts: list[str | bytes] = values.tolist()
+    for i, text in enumerate(texts):
+        if not isinstance(text, (str, bytes)):
+            found = "no text" if text is None else f"{text!r:.60}"
+            raise DataFileError(
+                f"{path}: column {name!r} must contain texts, found {found} in row {first_row + i}"
+            )
+    return texts
 
 
 def _check_finite(

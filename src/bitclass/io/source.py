@@ -1,4 +1,4 @@
-"""The interface of all file formats: a `Source` is opened for a `Request` and yields `Batch`es."""
+"""The contract of all file formats: a `Source` is opened for a `Request` and yields `Batch`es."""
 
 from __future__ import annotations
 
@@ -23,30 +23,48 @@ class Batch:
     X : ndarray or CSR array of shape (n_rows, n_features), or None
         Features, possibly read-only; None if not requested.
     labels : ndarray of shape (n_rows,), or None
-        Booleans, numbers or strings.
+        Booleans, integers or strings.
     first_row : int
         Number of the first row, counted from 0 over all files.
     columns : mapping of str to ndarray of shape (n_rows,)
-        The additional columns that were requested.
+        The further columns that were requested.
+    sample_weight : ndarray of shape (n_rows,), or None
+    groups : ndarray of shape (n_rows,), or None
+    texts : sequence of n_rows str or bytes, or None
     """
 
     X: Any
     labels: NDArray[Any] | None
     first_row: int
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    sample_weight: NDArray[np.float64] | None = None
+    groups: NDArray[Any] | None = None
+    texts: Sequence[str | bytes] | None = None
 
     def __len__(self) -> int:
         if self.X is not None:
             return int(self.X.shape[0])
-        return len(self.labels if self.labels is not None else next(iter(self.columns.values())))
+        for values in (self.labels, self.texts, *self.columns.values()):
+            if values is not None:
+                return len(values)
+        return 0
 
-    def rows(self, start: int, stop: int | None = None) -> Batch:
-        """Slice the rows, counted from 0."""
+    def select(self, rows: Any) -> Batch:
+        """Select rows, by a slice or an array of positions in this batch."""
+
+        def part(values: Any) -> Any:
+            if values is None or not isinstance(values, list):
+                return None if values is None else values[rows]
+            return values[rows] if isinstance(rows, slice) else [values[row] for row in rows]
+
         return Batch(
-            None if self.X is None else self.X[start:stop],
-            None if self.labels is None else self.labels[start:stop],
-            self.first_row + start,
-            {name: values[start:stop] for name, values in self.columns.items()},
+            part(self.X),
+            part(self.labels),
+            self.first_row + ((rows.start or 0) if isinstance(rows, slice) else 0),
+            {name: part(values) for name, values in self.columns.items()},
+            part(self.sample_weight),
+            part(self.groups),
+            part(self.texts),
         )
 
 
@@ -55,37 +73,44 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
     first = batches[0]
     if len(batches) == 1:
         return first
-    X = None
-    if isinstance(first.X, np.ndarray):
-        X = np.concatenate([batch.X for batch in batches])
-    elif first.X is not None:
+
+    def joined(parts: list[Any]) -> Any:
+        if isinstance(parts[0], np.ndarray):
+            return np.concatenate(parts)
+        if isinstance(parts[0], list):
+            return [value for part in parts for value in part]
+        if parts[0] is None:
+            return None
         from scipy.sparse import vstack
 
-        X = vstack([batch.X for batch in batches], format="csr")
-    found = [batch.labels for batch in batches if batch.labels is not None]
-    columns = {
-        name: np.concatenate([batch.columns[name] for batch in batches]) for name in first.columns
-    }
-    return Batch(X, np.concatenate(found) if found else None, first.first_row, columns)
+        return vstack(parts, format="csr")
+
+    return Batch(
+        joined([batch.X for batch in batches]),
+        joined([batch.labels for batch in batches]),
+        first.first_row,
+        {name: joined([batch.columns[name] for batch in batches]) for name in first.columns},
+        joined([batch.sample_weight for batch in batches]),
+        joined([batch.groups for batch in batches]),
+        joined([batch.texts for batch in batches]),
+    )
 
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of `open_rows`, the same for all files."""
+    """What to read, the same for all files."""
 
-    # Names, positions or patterns; empty to detect them, False for none.
+    # Names, positions or patterns; empty to find them, False for none.
     features: tuple[str, ...] | Literal[False] = ()
     labels: str | Literal[False] | None = None
-    columns: tuple[str, ...] = ()  # additional columns to read
+    columns: tuple[str, ...] = ()  # all that are neither features nor labels
     feature_names: tuple[str, ...] | None = None  # of a model
     n_features: int | None = None
-    first_index: int | None = None  # of SVMlight files
-    part: Literal["train", "test"] = "train"  # of arrays X_train and X_test
-    header: bool | None = None  # whether text files start with column names; None to detect it
+    header: bool = True  # whether CSV files start with column names
 
     @property
     def only_labels(self) -> bool:
-        """Whether the file holds labels and no features."""
+        """Whether the file holds labels and nothing else."""
         return self.features is False and not self.columns
 
 
@@ -109,16 +134,13 @@ class Source(ABC):
         The label column or array.
     label_dtype : dtype or None
         Type of the labels.
-    first_index : int or None
-        Index of the first feature in SVMlight files.
-    seeks : bool
-        Whether reading from a row in the middle is cheap.
+    columns : sequence of str
+        Name of each of the `columns` of the request.
     notes : list of str
-        What was guessed or skipped.
+        What was found by name, and what was skipped.
     """
 
     format_name: str
-    seeks = True
     is_sparse = False
     has_names = False
     n_rows = 0
@@ -127,15 +149,15 @@ class Source(ABC):
     features: Sequence[str] = ()
     label: str | None = None
     label_dtype: np.dtype[Any] | None = None
-    first_index: int | None = None
+    columns: Sequence[str] = ()
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.notes: list[str] = []
 
     @abstractmethod
-    def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
-        """Yield rows from `start_row` on, in order, in pieces of any size.
+    def read(self, rows_per_piece: int) -> Iterator[Batch]:
+        """Yield the rows in order, in pieces of any size.
 
         `rows_per_piece` is the preferred size. Rows are counted within this file.
         """

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass.io.errors import DataFileError, reading
-from bitclass.io.labels import common_dtype, whole_numbers
+from bitclass.io.labels import INTEGER
+from bitclass.io.lines import open_text
 from bitclass.io.source import Batch, Request, Source
-from bitclass.io.text_tables import open_stream
 
 __all__ = ["SvmlightSource", "set_widths"]
 
@@ -33,20 +33,15 @@ class SvmlightSource(Source):
 
     format_name = "SVMlight"
     is_sparse = True
-    seeks = False
+    first_index = 0
 
     def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
         if request.features or isinstance(request.labels, str) or request.columns:
-            raise DataFileError(f"{path}: SVMlight has no names; omit features= and labels=")
+            raise DataFileError(f"{path}: SVMlight has no names of features, labels or columns")
         self.low, self.high = -1, -1
-        self.first_index: int = 0
-        self._starts: list[tuple[int, int]] = []  # first row and byte of each block
-        dtypes = set()
-        for X, y, row, offset in self._blocks(0, 0):
-            self._starts.append((row, offset))
+        for X, y, row in self._blocks():
             self.n_rows = row + len(y)
-            dtypes.add(whole_numbers(y).dtype)
             if X.nnz:
                 low, high = int(X.indices.min()), int(X.indices.max())
                 self.low = low if self.low < 0 else min(self.low, low)
@@ -54,15 +49,14 @@ class SvmlightSource(Source):
         if self.n_rows == 0:
             raise DataFileError(f"{path}: has no rows")
         if request.labels is None:
-            self.label = "first number"
-            self.label_dtype = common_dtype([*dtypes])
+            self.label, self.label_dtype = "first number", INTEGER
 
-    def _blocks(self, row: int, offset: int) -> Iterator[tuple[Any, NDArray[np.float64], int, int]]:
-        """Yield features (k, max index + 1), labels, first row and byte offset of line blocks."""
+    def _blocks(self) -> Iterator[tuple[Any, NDArray[np.float64], int]]:
+        """Yield features (k, max index + 1), labels and first row of blocks of lines."""
         from sklearn.datasets import load_svmlight_file
 
-        with reading(self.path, self.format_name), open_stream(self.path) as stream:
-            stream.seek(offset)
+        row = 0
+        with reading(self.path, self.format_name), open_text(self.path) as stream:
             while lines := stream.readlines(_BLOCK_BYTES):
                 try:
                     X, y = load_svmlight_file(io.BytesIO(b"".join(lines)), zero_based=True)
@@ -72,44 +66,35 @@ class SvmlightSource(Source):
                         f"{self.path}: one of rows {row} to {row + n_rows - 1} is not "
                         f"'number index:value ...' with increasing indices: {error}"
                     ) from error
-                if np.any(np.abs(y) > 1 << 53):
-                    raise DataFileError(f"{self.path}: labels must be numbers up to 2**53")
-                yield X, y, row, offset
-                row, offset = row + len(y), offset + sum(map(len, lines))
+                yield X, y, row
+                row += len(y)
 
-    def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
-        """Yield rows from `start_row` on, in pieces of any size."""
+    def read(self, rows_per_piece: int) -> Iterator[Batch]:
+        """Yield the rows, in pieces of any size."""
         from scipy.sparse import csr_array
 
-        start = next(start for start in reversed(self._starts) if start[0] <= start_row)
-        for X, y, row, _ in self._blocks(*start):
+        for X, y, row in self._blocks():
             indices = X.indices - self.first_index
             if X.nnz and not 0 <= indices.min() <= indices.max() < self.n_features:
                 raise DataFileError(f"{self.path}: has changed since it was opened")
             rows = csr_array((X.data, indices, X.indptr), shape=(X.shape[0], self.n_features))
-            batch = Batch(rows, None if self.label is None else y, row)
-            if row + len(y) > start_row:
-                yield batch.rows(max(0, start_row - batch.first_row))
+            yield Batch(rows, None if self.label is None else y, row)
 
 
-def set_widths(files: Sequence[Any], request: Request) -> None:
-    """Set the first index and the number of features, which all files share."""
-    first_index = request.first_index
-    if first_index is None:
-        first_index = 0 if any(file.low == 0 for file in files) else 1
+def set_widths(files: Sequence[SvmlightSource], request: Request) -> None:
+    """Set the first index and the number of features, which all files share.
+
+    As scikit-learn's `load_svmlight_files` with ``zero_based="auto"``: indices start from 1 if
+    every file has indices and none is 0, else from 0.
+    """
+    first_index = int(all(file.low > 0 for file in files))
     width = max(1, max(file.high for file in files) + 1 - first_index)
     expected = request.n_features or (len(request.feature_names or ()) or None)
     for file in files:
-        if file.low >= 0 and file.low < first_index:
-            raise DataFileError(
-                f"{file.path}: has index 0, but first_index is 1, as specified or as in the "
-                "model's training files; change it with --first-index"
-            )
         if expected is not None and file.high - first_index >= expected:
             raise DataFileError(
                 f"{file.path}: has index {file.high}, but {expected} features have indices "
                 f"{first_index} to {expected - 1 + first_index}"
             )
         file.first_index, file.n_features = first_index, expected or width
-        guessed = "" if request.first_index is not None else " (guessed)"
-        file.notes = [f"indices from {first_index}{guessed}"]
+        file.notes = [f"indices from {first_index}"]

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import bisect
-import itertools
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet
 from numpy.typing import NDArray
 
 from bitclass.io.columns import choose_columns, find_column
-from bitclass.io.errors import DataFileError, listed, reading, require
-from bitclass.io.labels import TEXT
+from bitclass.io.errors import DataFileError, listed, reading
+from bitclass.io.labels import label_dtype
 from bitclass.io.source import Batch, Request, Source
 
 __all__ = ["ArrowSource", "ParquetSource", "TableSource"]
@@ -25,76 +27,74 @@ _PIECE_BYTES = 8 << 20
 
 
 class TableSource(Source):
-    """A table, divided into parts; reading can start at any part."""
+    """A table of a schema, read in record batches."""
 
-    _schema: Any = None
     _named = True  # whether the file has column names
     _examples: Mapping[str, str] = {}  # values of text columns, for error messages
 
     def __init__(self, path: Path, request: Request) -> None:
         super().__init__(path)
-        require("pyarrow.compute", "parquet", path, self.format_name)
         with reading(path, self.format_name):
-            self._read_schema(request)
+            self._schema = self._read_schema(request)
             names = self._schema.names
             duplicates = [name for name, count in Counter(names).items() if count > 1]
             if duplicates:
                 raise DataFileError(
                     f"{path}: several columns have the same name: {listed(duplicates)}"
+                    + self._advice(request)
                 )
-            self._columns = [find_column(path, names, wanted) for wanted in request.columns]
-            request = replace(request, columns=tuple(self._columns))
+            self.columns = [find_column(path, names, wanted) for wanted in request.columns]
+            request = replace(request, columns=tuple(self.columns))
+            if not self._named:  # features are matched by position
+                request = replace(request, feature_names=None)
             kinds = {field.name: self._kind(field.type) for field in self._schema}
+            kinds |= {name: f"text, as {text!r:.60}" for name, text in self._examples.items()}
             index = (self._schema.pandas_metadata or {}).get("index_columns", [])
             index = [name for name in index if isinstance(name, str)]
-            chosen = choose_columns(path, kinds, index, request, self._named, self._examples)
-            self.features, self.label, notes = chosen
+            self.features, self.label, notes = choose_columns(path, kinds, index, request)
             self.notes += notes
             self._is_list = [kinds[name] for name in self.features] == ["list"]
             self.has_names = self._named and bool(self.features) and not self._is_list
-            self._ends = self._part_ends()
-            self.n_rows = self._ends[-1] if self._ends else 0
+            self.n_rows = self._count_rows()
             if self.n_rows == 0:
-                raise DataFileError(f"{path}: has no rows")
+                raise DataFileError(f"{path}: has no rows" + self._advice(request))
             self._set_types()
 
-    @property
-    def _pa(self) -> Any:
-        # Not an attribute, so that rows can be pickled.
-        return require("pyarrow", "parquet", self.path, self.format_name)
+    @abstractmethod
+    def _read_schema(self, request: Request) -> Any:
+        """The schema; sets `_named` if the file has no column names."""
+
+    @abstractmethod
+    def _count_rows(self) -> int:
+        """The number of rows; sets `label_dtype` if the file does not store types."""
+
+    @abstractmethod
+    def _record_batches(self) -> Generator[Any, None, None]:
+        """Yield record batches of the wanted columns."""
+
+    def _advice(self, request: Request) -> str:
+        """What to add to an error that a missing header explains."""
+        return ""
 
     @property
     def _wanted(self) -> list[str]:
         """The columns to read; at least one, to count the rows."""
         label = [] if self.label is None else [self.label]
-        wanted = list(dict.fromkeys([*self.features, *self._columns, *label]))
+        wanted = list(dict.fromkeys([*self.features, *self.columns, *label]))
         return wanted or [self._schema.names[0]]
 
-    @abstractmethod
-    def _read_schema(self, request: Request) -> None:
-        """Set `_schema`, and `_named` if the file has no column names."""
-
-    @abstractmethod
-    def _part_ends(self) -> list[int]:
-        """End row of each part; sets `label_dtype` if the file does not store types."""
-
-    @abstractmethod
-    def _record_batches(self, first_part: int = 0) -> Generator[Any, None, None]:
-        """Yield record batches of the wanted columns, starting at a part."""
-
-    def _batches(self, start_row: int) -> Generator[Any, None, None]:
-        """Yield record batches of bounded size, starting at a row."""
-        part = bisect.bisect_right(self._ends, start_row)
-        skipped = start_row - (self._ends[part - 1] if part else 0)
+    def _pieces(self) -> Generator[Any, None, None]:
+        """Yield record batches of bounded size."""
         size = self._rows_per_piece()
-        for batch in self._record_batches(part):
-            for start in range(skipped, batch.num_rows, size):
-                yield batch.slice(start, size)
-            skipped = max(0, skipped - batch.num_rows)
+        with closing(self._record_batches()) as batches:
+            for batch in batches:
+                batch.validate(full=True)  # a corrupt offset would crash the process
+                for start in range(0, batch.num_rows, size):
+                    yield batch.slice(start, size)
 
     def _kind(self, kind: Any) -> str:
         """Convert a pyarrow type to the kinds of `choose_columns`."""
-        types = self._pa.types
+        types = pa.types
         if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
             return "list" if self._kind(kind.value_type) == "number" else str(kind)
         if types.is_dictionary(kind):
@@ -111,9 +111,10 @@ class TableSource(Source):
             if self._kind(kind) not in ("text", "number"):
                 raise DataFileError(
                     f"{self.path}: labels {self.label!r} have type {kind}; "
-                    "labels must be integers, floats, booleans or text"
+                    "labels must be integers, booleans or text"
                 )
-            self.label_dtype = TEXT if self._kind(kind) == "text" else _numpy_type(kind)
+            is_text = self._kind(kind) == "text"
+            self.label_dtype = label_dtype(np.dtype(np.str_) if is_text else _numpy_type(kind))
         if not self.features:
             return
         kinds = [self._schema.field(name).type for name in self.features]
@@ -122,9 +123,8 @@ class TableSource(Source):
             self.n_features = getattr(kinds[0], "list_size", 0)
             kinds = [kinds[0].value_type]
         if self.n_features == 0:
-            batch = next(self._batches(0))
-            batch.validate(full=True)  # as in `read`
-            self.n_features = len(batch.column(self.features[0])[0].as_py() or ())
+            with closing(self._pieces()) as pieces:
+                self.n_features = len(next(pieces).column(self.features[0])[0].as_py() or ())
         if self.n_features == 0:
             raise DataFileError(f"{self.path}: column {self.features[0]!r} contains empty lists")
         self.dtype = np.result_type(*map(_numpy_type, kinds))
@@ -135,33 +135,34 @@ class TableSource(Source):
         row_bytes = max(1, self.n_features * self.dtype.itemsize)
         return int(max(1, min(_PIECE_BYTES // row_bytes, 65_536)))
 
-    def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
-        """Yield rows from `start_row` on, in pieces of any size."""
-        row = start_row
-        with reading(self.path, self.format_name):
-            for batch in self._batches(start_row):
-                batch.validate(full=True)  # a corrupt offset would crash the process
-                columns = {name: self._values(batch.column(name)) for name in self._columns}
-                X, labels = self._read_features(batch, row), self._read_labels(batch, row)
+    def read(self, rows_per_piece: int) -> Iterator[Batch]:
+        """Yield the rows, in pieces of any size."""
+        row = 0
+        with reading(self.path, self.format_name), closing(self._pieces()) as pieces:
+            for piece in pieces:
+                columns = {
+                    name: self._values(name, piece.column(name), row) for name in self.columns
+                }
+                X, labels = self._read_features(piece, row), self._read_labels(piece, row)
                 yield Batch(X, labels, row, columns)
-                row += batch.num_rows
+                row += piece.num_rows
 
-    def _values(self, column: Any) -> NDArray[Any]:
-        """Values of an additional column: Python objects if NumPy would convert nulls or times."""
+    def _values(self, name: str, column: Any, row: int) -> NDArray[Any]:
+        """Values of a further column: Python objects if NumPy would convert nulls or times."""
         kind = column.type
-        if self._pa.types.is_timestamp(kind) and kind.unit == "ns":
+        if pa.types.is_timestamp(kind) and kind.unit == "ns":
             # Python's times have microseconds.
-            column = column.cast(self._pa.timestamp("us", kind.tz), safe=False)
-        if column.null_count or self._pa.types.is_temporal(kind):
+            column = column.cast(pa.timestamp("us", kind.tz), safe=False)
+        if column.null_count or pa.types.is_temporal(kind):
             return np.fromiter(column.to_pylist(), dtype=object, count=len(column))
         return np.asarray(column.to_numpy(zero_copy_only=False))
 
-    def _read_features(self, batch: Any, row: int) -> NDArray[Any] | None:
+    def _read_features(self, piece: Any, row: int) -> NDArray[Any] | None:
         if not self.features:
             return None
         if self._is_list:
-            column = batch.column(self.features[0])
-            lengths = self._pa.compute.list_value_length(column).fill_null(0).to_numpy()
+            column = piece.column(self.features[0])
+            lengths = pa.compute.list_value_length(column).fill_null(0).to_numpy()
             wrong = lengths != self.n_features
             if wrong.any():
                 first = int(np.argmax(wrong))
@@ -172,18 +173,18 @@ class TableSource(Source):
             values = column.flatten()
             self._check_no_nulls(values, row, self.features[0], self.n_features)
             return np.reshape(values.to_numpy(zero_copy_only=False), (-1, self.n_features))
-        X = np.empty((batch.num_rows, self.n_features), self.dtype)
+        X = np.empty((piece.num_rows, self.n_features), self.dtype)
         for place, name in enumerate(self.features):
-            column = batch.column(name)
+            column = piece.column(name)
             self._check_no_nulls(column, row, name)
             X[:, place] = column.to_numpy(zero_copy_only=False)
         return X
 
-    def _read_labels(self, batch: Any, row: int) -> NDArray[Any] | None:
+    def _read_labels(self, piece: Any, row: int) -> NDArray[Any] | None:
         if self.label is None:
             return None
-        column = batch.column(self.label)
-        if self._pa.types.is_dictionary(column.type):
+        column = piece.column(self.label)
+        if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if column.null_count:
             raise DataFileError(f"{self.path}: row {row + _first_null(column)} has no label")
@@ -212,27 +213,23 @@ class ParquetSource(TableSource):
     """A Parquet file, read page by page."""
 
     format_name = "Parquet"
-    seeks = False
 
     def _file(self, n_columns: int = 1) -> Any:
-        parquet = require("pyarrow.parquet", "parquet", self.path, self.format_name)
-        return parquet.ParquetFile(
-            self.path, buffer_size=max(_PIECE_BYTES // n_columns, 1 << 14), pre_buffer=False
-        )
+        buffer_size = max(_PIECE_BYTES // n_columns, 1 << 14)
+        return pa.parquet.ParquetFile(self.path, buffer_size=buffer_size, pre_buffer=False)
 
-    def _read_schema(self, request: Request) -> None:
+    def _read_schema(self, request: Request) -> Any:
         with self._file() as file:
-            self._schema = file.schema_arrow
+            return file.schema_arrow
 
-    def _part_ends(self) -> list[int]:
+    def _count_rows(self) -> int:
         with self._file() as file:
-            groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
-            return list(itertools.accumulate(group.num_rows for group in groups))
+            return int(file.metadata.num_rows)
 
-    def _record_batches(self, first_part: int = 0) -> Generator[Any, None, None]:
-        groups, wanted = range(first_part, len(self._ends)), self._wanted
+    def _record_batches(self) -> Generator[Any, None, None]:
+        wanted = self._wanted
         with self._file(len(wanted)) as file:
-            yield from file.iter_batches(self._rows_per_piece(), list(groups), wanted)
+            yield from file.iter_batches(self._rows_per_piece(), columns=wanted)
 
 
 class ArrowSource(TableSource):
@@ -240,26 +237,25 @@ class ArrowSource(TableSource):
 
     format_name = "Arrow"
 
-    def _read_schema(self, request: Request) -> None:
-        next(self._record_batches(), None)
+    def _read_schema(self, request: Request) -> Any:
+        with pa.memory_map(str(self.path)) as mapped:
+            return _open_arrow(mapped, pa.ipc.IpcReadOptions())[0]
 
-    def _part_ends(self) -> list[int]:
-        return list(itertools.accumulate(batch.num_rows for batch in self._record_batches()))
+    def _count_rows(self) -> int:
+        return sum(batch.num_rows for batch in self._record_batches())
 
-    def _record_batches(self, first_part: int = 0) -> Generator[Any, None, None]:
-        ipc = self._pa.ipc
-        options = ipc.IpcReadOptions()
-        batches: Iterator[Any]
-        if self._schema is not None:
-            places = sorted(self._schema.get_field_index(name) for name in self._wanted)
-            options = ipc.IpcReadOptions(included_fields=places)
-        with self._pa.memory_map(str(self.path)) as mapped:
-            try:
-                file = ipc.open_file(mapped, options=options)
-                batches = map(file.get_batch, range(first_part, file.num_record_batches))
-            except self._pa.ArrowInvalid:
-                mapped.seek(0)
-                file = ipc.open_stream(mapped, options=options)
-                batches = itertools.islice(file, first_part, None)
-            self._schema = self._schema or file.schema
-            yield from batches
+    def _record_batches(self) -> Generator[Any, None, None]:
+        places = sorted(self._schema.get_field_index(name) for name in self._wanted)
+        with pa.memory_map(str(self.path)) as mapped:
+            yield from _open_arrow(mapped, pa.ipc.IpcReadOptions(included_fields=places))[1]
+
+
+def _open_arrow(mapped: Any, options: Any) -> tuple[Any, Iterator[Any]]:
+    """Schema and record batches of a file or, if it is none, of a stream."""
+    try:
+        file = pa.ipc.open_file(mapped, options=options)
+        return file.schema, map(file.get_batch, range(file.num_record_batches))
+    except pa.ArrowInvalid:
+        mapped.seek(0)
+        stream = pa.ipc.open_stream(mapped, options=options)
+        return stream.schema, iter(stream)

@@ -1,120 +1,129 @@
-"""Text files: CSV and JSON lines read by pyarrow, and files with one label per line."""
+"""Text tables read by pyarrow: CSV, TSV and JSON lines."""
 
 from __future__ import annotations
 
-import bz2
-import csv
 import gzip
-import io
-import itertools
-import lzma
 import re
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.csv
+import pyarrow.json
+from numpy.typing import NDArray
 
-from bitclass.io.columns import is_label_name
-from bitclass.io.errors import DataFileError, reading, require
-from bitclass.io.labels import TEXT, common_dtype, infer_dtype
-from bitclass.io.source import Batch, Request, Source
+from bitclass.io.errors import DataFileError
+from bitclass.io.labels import common_dtype, infer_dtype
+from bitclass.io.lines import open_text
+from bitclass.io.source import Request
 from bitclass.io.tables import TableSource
 
-__all__ = ["CsvSource", "JsonSource", "LinesSource", "open_stream"]
+__all__ = ["CsvSource", "JsonSource"]
 
 _BLOCK_BYTES = 16 << 20
-_HEAD_RECORDS = 100
-_HEADER_OR_ROW = (
-    "the first line may be column names or data; "
-    "specify --header or --no-header (header=True or False)"
-)
-_PLAIN_INTEGER = re.compile(r"-?[0-9]+")
-
-
-def open_stream(path: Path) -> IO[bytes]:
-    """Open a file for reading bytes, decompressed according to its extension."""
-    openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-    stream: IO[bytes] = openers.get(path.suffix.lower(), open)(path, "rb")
-    return stream
 
 
 class CsvSource(TableSource):
-    """A CSV or TSV file, possibly compressed. A first pass counts rows and finds the label type."""
+    """A CSV or TSV file. A first pass counts the rows and finds the type of the labels."""
 
     format_name = "CSV"
-    seeks = False
 
-    def _read_schema(self, request: Request) -> None:
-        pa, reader = self._pa, require("pyarrow.csv", "parquet", self.path, self.format_name)
-        self._delimiter, self._blank_lines, records = _head(self.path)
-        first = [field.strip() for field in records[0]]
-        guessed = request.header is None
-        header = _guess_header(self.path, records, request) if guessed else bool(request.header)
-        self._named = header
-        what = "column names in the first line" if header else "no column names"
-        self.notes.append(what + (" (guessed)" if guessed else ""))
-        # The null values of pyarrow, so that a column of numbers with missing values is not text.
-        missing = set(reader.ConvertOptions().null_values)
-        fields, examples = [], {}
-        for place, name in enumerate(first):
-            values = [row[place].strip() for row in records[header:] if place < len(row)]
-            texts = [text for text in values if text not in missing and not _is_numeral(text)]
-            if not header:
-                name = str(place)
-            elif not name:  # an index written by pandas, possibly more than once
+    def _read_schema(self, request: Request) -> Any:
+        self._named = request.header
+        with open_text(self.path) as stream:
+            self._is_gzip = isinstance(stream, gzip.GzipFile)
+            first = next((line for line in stream if line.strip(b"\xef\xbb\xbf \r\n")), b"")
+        self._delimiter = max(",;\t", key=first.decode("latin-1").count)
+        if re.search(r"\.(tsv|tab)(\.|$)", self.path.name.lower()):
+            self._delimiter = "\t"
+        with self._reader() as reader:
+            schema = reader.schema  # types are inferred from the first block
+            head = next(iter(reader), None)
+        self._raw_names = schema.names
+        names: list[str] = []
+        for place, raw in enumerate(schema.names):
+            name = raw.strip() if self._named else str(place)
+            if not name:  # an index written by pandas, possibly more than once
                 name = f"Unnamed: {place}"
-                while name in first:
+                while name in schema.names:
                     name += ".1"
-            fields.append((name, pa.string() if texts else pa.float64()))
-            if texts:
-                examples[name] = texts[0]
-        self._schema, self._examples = pa.schema(fields), examples
+            names.append(name)
+        if not self._named:
+            self.notes.append("no column names")
+        # A column that is empty in the first block may contain numbers.
+        numeric = [
+            pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)
+            for kind in schema.types
+        ]
+        if head is not None:
+            self._examples = {
+                name: next(
+                    (text for text in map(str, column.to_pylist()) if not _is_number(text)), ""
+                )
+                for name, column, is_number in zip(names, head, numeric, strict=True)
+                if not is_number
+            }
+        kinds = [pa.float64() if is_number else pa.string() for is_number in numeric]
+        return pa.schema(zip(names, kinds, strict=True))
 
-    def _part_ends(self) -> list[int]:
+    def _advice(self, request: Request) -> str:
+        return "; if the first line is data, pass --no-header (header=False)" * request.header
+
+    def _count_rows(self) -> int:
         dtypes, n_rows = set(), 0
-        for batch in self._stream({self.label or self._wanted[0]: self._pa.string()}):
+        for batch in self._stream({self.label or self._wanted[0]: pa.string()}):
             n_rows += batch.num_rows
-            if self.label is not None and TEXT not in dtypes:
-                dtypes.add(infer_dtype(self._pa.compute.unique(batch.column(0)).to_pylist()))
+            if self.label is not None:
+                dtypes.add(infer_dtype(pa.compute.unique(batch.column(0)).to_pylist()))
         if dtypes:
             self.label_dtype = common_dtype([*dtypes])
-        return [n_rows]
+        return n_rows
 
-    def _record_batches(self, first_part: int = 0) -> Generator[Any, None, None]:
-        texts = dict.fromkeys(self._wanted, self._pa.string())
-        yield from self._stream(texts | dict.fromkeys(self.features, self._pa.float64()))
+    def _record_batches(self) -> Generator[Any, None, None]:
+        texts = dict.fromkeys(self._wanted, pa.string())
+        yield from self._stream(texts | dict.fromkeys(self.features, pa.float64()))
 
     def _stream(self, types: dict[str, Any]) -> Generator[Any, None, None]:
         """Yield record batches of the columns in `types`."""
-        reader = self._pa.csv
-        with open_stream(self.path) as stream, self._named_columns():
-            yield from reader.open_csv(
-                stream,
-                reader.ReadOptions(
-                    column_names=self._schema.names,
-                    skip_rows=self._blank_lines,
-                    skip_rows_after_names=int(self._named),
-                    block_size=_BLOCK_BYTES,
-                ),
-                reader.ParseOptions(
-                    delimiter=self._delimiter,
-                    # TSV has no quoting: a text may start with a quotation mark.
-                    quote_char=False if self._delimiter == "\t" else '"',
-                    newlines_in_values=self._delimiter != "\t",
-                ),
-                reader.ConvertOptions(
-                    column_types=types, include_columns=list(types), strings_can_be_null=False
-                ),
-            )
+        raw_names = dict(zip(self._schema.names, self._raw_names, strict=True))
+        raw_types = {raw_names[name]: kind for name, kind in types.items()}
+        with self._named_columns(), self._reader(raw_types) as reader:
+            for batch in reader:
+                yield batch.rename_columns(list(types))
+
+    @contextmanager
+    def _reader(self, types: dict[str, Any] | None = None) -> Iterator[Any]:
+        """Open the file for reading in blocks.
+
+        The file is opened by pyarrow, because its reader has a thread that reads ahead, and a
+        thread that reads a Python file while the interpreter exits aborts the process.
+        """
+        read = pa.csv.ReadOptions(
+            autogenerate_column_names=not self._named, block_size=_BLOCK_BYTES
+        )
+        parse = pa.csv.ParseOptions(
+            delimiter=self._delimiter,
+            # TSV has no quoting: a text may start with a quotation mark.
+            quote_char=False if self._delimiter == "\t" else '"',
+            newlines_in_values=self._delimiter != "\t",
+        )
+        convert = pa.csv.ConvertOptions(strings_can_be_null=False)
+        if types is not None:
+            convert.column_types, convert.include_columns = types, list(types)
+        with pa.OSFile(str(self.path)) as file:
+            stream = pa.CompressedInputStream(file, "gzip") if self._is_gzip else file
+            with stream, pa.csv.open_csv(stream, read, parse, convert) as reader:
+                yield reader
 
     @contextmanager
     def _named_columns(self) -> Iterator[None]:
         """Replace the column number in pyarrow's error messages by its name."""
         try:
             yield
-        except self._pa.ArrowInvalid as error:
+        except pa.ArrowInvalid as error:
             place = re.search(r"In CSV column #(\d+)", str(error))
             if place is None:
                 raise
@@ -122,142 +131,70 @@ class CsvSource(TableSource):
             raise DataFileError(f"{self.path}: {str(error).replace(place[0], name)}") from error
 
 
-def _head(path: Path) -> tuple[str, int, list[list[str]]]:
-    """Delimiter, number of leading blank lines, and first records."""
-    with open_stream(path) as stream, io.TextIOWrapper(stream, "utf-8-sig", newline="") as text:
-        blank, first = next(((i, line) for i, line in enumerate(text) if line.strip()), (0, ""))
-        if not first:
-            raise DataFileError(f"{path}: is empty")
-        if re.search(r"\.(tsv|tab)(\.|$)", path.name.lower()):
-            delimiter = "\t"
-        else:
-            delimiter = max(",;\t", key=first.count)
-        quoting: Any = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-        found = csv.reader(itertools.chain([first], text), delimiter=delimiter, quoting=quoting)
-        return delimiter, blank, list(itertools.islice(filter(None, found), _HEAD_RECORDS))
-
-
-def _is_numeral(field: str) -> bool:
+def _is_number(text: str) -> bool:
     try:
-        float(field)
+        float(text)
     except ValueError:
         return False
     return True
-
-
-def _guess_header(path: Path, records: Sequence[Sequence[str]], request: Request) -> bool:
-    """Whether the first record of a CSV file contains column names; an error if ambiguous."""
-    first = [field.strip() for field in records[0]]
-    numerals = [field for field in first if _is_numeral(field)]
-    texts = {place: field for place, field in enumerate(first) if field and field not in numerals}
-    plain = all(_PLAIN_INTEGER.fullmatch(numeral) for numeral in numerals)
-    values = [int(numeral) for numeral in numerals] if plain else []
-    distinct = plain and len(set(values)) == len(values)
-    requested = [*request.columns, *([request.labels] if request.labels else [])]
-    positions = set(map(str, range(-len(first), len(first))))
-    if any(name in first and name not in positions for name in requested):
-        return True
-    if request.feature_names and set(request.feature_names) <= set(first):
-        return True
-    columns = itertools.zip_longest(*records[1:], fillvalue="")
-    below = ([field for field in column if field] for column in columns)
-    if not numerals and any(fields and all(map(_is_numeral, fields)) for fields in below):
-        return True  # text above numbers
-    for row in records[1:]:
-        if any(row[place].strip() == text for place, text in texts.items() if place < len(row)):
-            return False  # a class that occurs again below
-    has_label = any(is_label_name(text) for text in texts.values())
-    if not numerals:
-        only_texts = not any(map(_is_numeral, itertools.chain(*records[1:])))
-        by_position = bool(requested) and positions.issuperset(requested)
-        if only_texts and by_position and not has_label:
-            raise DataFileError(f"{path}: {_HEADER_OR_ROW}")
-        return True
-    if not has_label and not distinct:
-        return False
-    if has_label and distinct and values == sorted(values):
-        return True
-    is_count = values in (list(range(len(values))), list(range(1, len(values) + 1)))
-    if is_count and not texts and (len(values) > 2 or "" in first):
-        return True
-    raise DataFileError(f"{path}: {_HEADER_OR_ROW}")
 
 
 class JsonSource(TableSource):
     """JSON lines, one object per line. Column types are inferred from the first block."""
 
     format_name = "JSON lines"
-    seeks = False
+    _schema: Any = None
 
-    def _blocks(self) -> Iterator[list[bytes]]:
-        with open_stream(self.path) as stream:
+    def _blocks(self) -> Generator[list[bytes], None, None]:
+        with open_text(self.path) as stream:
             while lines := stream.readlines(_BLOCK_BYTES):
                 if lines := [line for line in lines if line.strip()]:
                     yield lines
 
     def _table(self, lines: Sequence[bytes]) -> Any:
-        reader = require("pyarrow.json", "parquet", self.path, self.format_name)
         options = None
         if self._schema is not None:
-            options = reader.ParseOptions(
+            options = pa.json.ParseOptions(
                 explicit_schema=self._schema, unexpected_field_behavior="ignore"
             )
-        return reader.read_json(
-            io.BytesIO(b"\n".join(lines)),
-            read_options=reader.ReadOptions(block_size=2 * _BLOCK_BYTES),
+        block = b"\n".join(lines)
+        return pa.json.read_json(
+            pa.BufferReader(block),
+            read_options=pa.json.ReadOptions(block_size=len(block) + 1),
             parse_options=options,
         )
 
-    def _read_schema(self, request: Request) -> None:
+    def _read_schema(self, request: Request) -> Any:
         first = next(self._blocks(), None)
         if first is None:
             raise DataFileError(f"{self.path}: is empty")
-        schema, types = self._table(first).schema, self._pa.types
         # JSON has no dates, but pyarrow parses text such as 2020-01-31 as one.
-        self._schema = self._pa.schema(
-            field.with_type(self._pa.string()) if types.is_timestamp(field.type) else field
-            for field in schema
+        return pa.schema(
+            field.with_type(pa.string()) if pa.types.is_timestamp(field.type) else field
+            for field in self._table(first).schema
         )
 
-    def _part_ends(self) -> list[int]:
-        number, types = self._pa.float64(), self._pa.types
+    def _count_rows(self) -> int:
         # A feature that is an integer in the first rows may be a float later.
         for name in self.features:
             place = self._schema.get_field_index(name)
-            is_list = types.is_list(self._schema.field(place).type)
-            kind = self._pa.list_(number) if is_list else number
-            self._schema = self._schema.set(place, self._pa.field(name, kind))
-        return list(itertools.accumulate(map(len, self._blocks())))
+            is_list = pa.types.is_list(self._schema.field(place).type)
+            kind = pa.list_(pa.float64()) if is_list else pa.float64()
+            self._schema = self._schema.set(place, pa.field(name, kind))
+        return sum(map(len, self._blocks()))
 
-    def _record_batches(self, first_part: int = 0) -> Generator[Any, None, None]:
-        for lines in itertools.islice(self._blocks(), first_part, None):
+    def _record_batches(self) -> Generator[Any, None, None]:
+        for lines in self._blocks():
             yield from self._table(lines).select(self._wanted).combine_chunks().to_batches()
 
-
-class LinesSource(Source):
-    """A text file with one label per line, kept in memory."""
-
-    format_name = "text"
-    label = "line"
-
-    def __init__(self, path: Path, request: Request) -> None:
-        super().__init__(path)
-        if not request.only_labels:
-            raise DataFileError(
-                f"{path}: contains only labels; set format= if it has another format"
-            )
-        with reading(path, self.format_name), open_stream(path) as stream:
-            lines = stream.read().decode("utf-8-sig").replace("\r\n", "\n").split("\n")
-        if lines[-1] == "":
-            lines.pop()
-        if request.header:
-            lines = lines[1:]
-        if not lines:
-            raise DataFileError(f"{path}: has no rows")
-        self._labels = np.array(lines)
-        self.n_rows = len(lines)
-        self.label_dtype = infer_dtype(set(lines))
-
-    def read(self, start_row: int, rows_per_piece: int) -> Iterator[Batch]:
-        """Yield all labels from `start_row` on."""
-        yield Batch(None, self._labels[start_row:], start_row)
+    def _values(self, name: str, column: Any, row: int) -> NDArray[Any]:
+        values = super()._values(name, column, row)
+        if pa.types.is_floating(column.type):
+            # pyarrow reads integers outside int64, and those beside floats, as doubles.
+            wrong = np.abs(column.to_numpy(zero_copy_only=False)) >= 1 << 53
+            if wrong.any():
+                raise DataFileError(
+                    f"{self.path}: row {row + int(np.argmax(wrong))} has a number in column "
+                    f"{name!r} that would be rounded; write numbers from 2**53 on as text"
+                )
+        return values

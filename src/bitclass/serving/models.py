@@ -20,7 +20,7 @@ from bitclass.images import recorded_extractor
 from bitclass.model import PackedModel
 from bitclass.serving.page import Page
 from bitclass.serving.settings import Limits, Settings
-from bitclass.storage import check_extractor, extractor_of, load
+from bitclass.storage import load
 
 __all__ = ["ModelFiles", "ServedModel", "label_value", "load_model"]
 
@@ -104,18 +104,19 @@ def load_model(name: str, path: str, settings: Settings) -> ServedModel:
         does not suit the model.
     """
     model = load(path, memory_map=settings.workers > 1)
-    entry = extractor_of(model.summary)
-    if entry is None:
+    if model.summary.get("extractor") is None:
         return ServedModel(name, model)
     # Imported on demand: it needs scikit-learn, which a serving container does not have.
     from bitclass.text import recorded_embeddings
 
-    folder = Path(path).parent
-    summary = {"extractor": check_extractor(entry, folder, allow_external=settings.allow_external)}
-    extractor: Any = recorded_embeddings(summary)
+    where: dict[str, Any] = {
+        "folder": Path(path).parent,
+        "allow_external": settings.allow_external,
+    }
+    extractor: Any = recorded_embeddings(model.summary, **where)
     kind = "images" if extractor is None else "texts"
     if extractor is None:
-        extractor = recorded_extractor(summary)
+        extractor = recorded_extractor(model.summary, **where)
     if extractor.n_features != model.n_features:  # also loads it before the first request
         raise ValueError(
             f"model {name} takes {model.n_features} features, but its extractor returns "

@@ -76,7 +76,7 @@ class Page:
         """
         model, k = self._model, min(N_BEST, len(self._names))
         labels, distances, shares = (
-            each[0].tolist() for each in model.top_classes(X, k, probabilities=True)
+            each[0].tolist() for each in model.top_classes(X, k, probabilities=True)[:3]
         )
         best: list[dict[str, Any]] = []
         for label, distance, share in zip(labels, distances, shares, strict=True):

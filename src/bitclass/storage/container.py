@@ -1,12 +1,20 @@
-"""The container: a safetensors file with the bitclass header in its metadata.
+"""The container of all files: safetensors, with one JSON object of fields and a digest.
 
-Files are untrusted. The header is read first, and every size in it is checked against the others
-and against the size of the file before memory is allocated. Data to be written pass the same
-checks, so that a file that cannot be read back is never written.
+The safetensors library writes files and checks the table of tensors. Files are untrusted: sizes are
+checked before memory is allocated, and the last 32 bytes are the SHA-256 of all bytes before, so
+that no damaged file is read. What is written passes the same checks as what is read::
+
+    content = Content({"n_rows": 3}, {"mass": np.ones(2)})
+    check(content)  # calls content.fields and content.lengths, as after opening
+    write_file(path, "sums", content)
+    with open_file(path, "sums") as content:
+        check(content)
+        mass = content.read("mass")
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import mmap
@@ -15,41 +23,44 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as as_safetensors
 
 from bitclass.codes import packed_width
 from bitclass.storage.atomic import atomic_write
 
 __all__ = [
-    "VERSIONS",
-    "Container",
+    "VERSION",
+    "Content",
     "Expected",
     "ModelFileError",
     "check_codes",
-    "opened",
+    "open_file",
     "parse_json",
     "shown",
-    "write",
+    "write_file",
 ]
 
-#: Supported format versions; the last one is written.
-VERSIONS = (1, 2, 3)
+#: The version of the format.
+VERSION = 1
 
-# Headers contain names and numbers, no data; a longer one is an error.
-_MAX_HEADER_BYTES = 4 << 20
-_METADATA = "__metadata__"
 _KEY = "bitclass"
+# The library writes tensors in descending order of item size, then by name: this one is the last.
+_DIGEST = "~sha256"
+_DIGEST_BYTES = hashlib.sha256().digest_size
 _LENGTH_BYTES = 8
-# Data start at a multiple of this, larger types first, so that all arrays are aligned.
-_ALIGNMENT = 8
-_MAX_LENGTH = 1 << 48
+# Tables contain names and numbers, no data. The library itself would accept 100 MB.
+_MAX_TABLE_BYTES = 4 << 20
+_BLOCK_BYTES = 1 << 20
+# How often a file may be replaced while it is opened.
+_MAX_ATTEMPTS = 10
 
 #: NumPy types by their safetensors names.
 _DTYPES: dict[str, np.dtype[Any]] = {
-    "BOOL": np.dtype(np.bool_),
     "U8": np.dtype(np.uint8),
     "I8": np.dtype(np.int8),
     "U16": np.dtype("<u2"),
@@ -69,19 +80,6 @@ class ModelFileError(ValueError):
     """A file is damaged, was written by another program, or has an unsupported version."""
 
 
-class Tensor(NamedTuple):
-    """An array in a file, not yet read."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    begin: int  # offset of its first byte from the end of the header
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return math.prod(self.shape) * self.dtype.itemsize
-
-
 @dataclass(frozen=True)
 class Expected:
     """Requirements for an array in a file."""
@@ -92,14 +90,15 @@ class Expected:
     paired_with: str = ""  # another array: either both are present or neither
     low: float = -math.inf
     high: float = math.inf
-    finite: bool = True
 
     def check(self, name: str, values: NDArray[Any]) -> None:
-        """Raise an error unless all values are allowed."""
-        if self.finite and values.dtype.kind == "f" and not np.isfinite(values).all():
+        """Raise an error unless all values are finite and in the allowed range."""
+        if values.size == 0:
+            return
+        smallest, largest = float(values.min()), float(values.max())
+        if not (math.isfinite(smallest) and math.isfinite(largest)):
             raise ModelFileError(f"tensor {name!r} must contain finite numbers")
-        too_low = self.low > -math.inf and (values < self.low).any()
-        if too_low or (self.high < math.inf and (values > self.high).any()):
+        if smallest < self.low or largest > self.high:
             allowed = "positive numbers" if self.low > 0 else "no negative numbers"
             if self.high < math.inf:
                 allowed = f"numbers from {self.low:g} to {self.high:g}"
@@ -107,15 +106,11 @@ class Expected:
 
 
 @dataclass
-class Container:
-    """The content of an open file, or of a file to be written."""
+class Content:
+    """Fields and arrays of a file that is open, or about to be written."""
 
-    kind: str  # "model" or "statistics"
-    header: dict[str, Any]  # the bitclass header, without kind and version
-    tensors: Mapping[str, Tensor | NDArray[Any]]
-    version: int = VERSIONS[-1]
-    file: BinaryIO | None = None
-    data_begin: int = 0  # offset in the file
+    header: Mapping[str, Any]  # JSON values by name, without kind and version
+    tensors: Mapping[str, NDArray[Any]]  # of an open file: views of the file
     layout: Mapping[str, Expected] = field(default_factory=dict)  # set by `lengths`
 
     def type_of(self, name: str) -> str | None:
@@ -123,7 +118,7 @@ class Container:
         return _TYPES.get(self.tensors[name].dtype) if name in self.tensors else None
 
     def fields(self, **known: type) -> dict[str, Any]:
-        """The bitclass header, which must have exactly these fields, of these types."""
+        """The fields, which must be exactly these, of these types."""
         for name in self.header:
             if name not in known:
                 raise ModelFileError(f"the header has an unknown field {shown(name)}")
@@ -177,27 +172,10 @@ class Container:
         return lengths
 
     def read(self, name: str, *, memory_map: bool = False) -> NDArray[Any]:
-        """Read an array; with `memory_map`, as a read-only view of the file if it is aligned."""
-        tensor = self.tensors[name]
-        values = tensor if isinstance(tensor, np.ndarray) else self._from_file(tensor, memory_map)
-        if tensor.dtype == np.bool_ and (values.view(np.uint8) > 1).any():
-            raise ModelFileError(f"tensor {name!r} of booleans must contain only 0 and 1")
+        """A checked copy of an array; with `memory_map`, a read-only view of the file."""
+        values = self.tensors[name]
         self.layout[name].check(name, values)
-        return values
-
-    def _from_file(self, tensor: Tensor, memory_map: bool) -> NDArray[Any]:
-        assert self.file is not None
-        begin = self.data_begin + tensor.begin
-        if memory_map and tensor.nbytes and begin % tensor.dtype.itemsize == 0:
-            pages = mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_READ)
-            mapped = np.frombuffer(pages, tensor.dtype, math.prod(tensor.shape), begin)
-            return mapped.reshape(tensor.shape)
-        values = np.empty(tensor.shape, dtype=tensor.dtype)
-        raw = values.reshape(-1).view(np.uint8)
-        self.file.seek(begin)
-        if self.file.readinto(raw.data) != len(raw):  # type: ignore[attr-defined]
-            raise ModelFileError("the file was truncated while it was read")
-        return values
+        return values if memory_map and values.flags.aligned else values.copy()
 
 
 def check_codes(name: str, codes: NDArray[np.uint8], n_bits: int) -> None:
@@ -212,57 +190,92 @@ def check_codes(name: str, codes: NDArray[np.uint8], n_bits: int) -> None:
         raise ModelFileError(f"tensor {name!r} must be 0 in the unused bits after bit {n_bits}")
 
 
-def write(path: str | os.PathLike[str], content: Container) -> None:
-    """Write a file atomically."""
+# -------------------------------------------------------------------------------------------------
+# Writing
+# -------------------------------------------------------------------------------------------------
+
+
+def write_file(path: str | os.PathLike[str], kind: str, content: Content) -> None:
+    """Write a file atomically; equal content gives equal bytes.
+
+    Parameters
+    ----------
+    path : path of the file; an existing file is replaced
+    kind : str, such as "model"
+    content : Content
+
+    Raises
+    ------
+    ValueError
+        If the fields are not JSON values, or too long; nothing is written.
+    OSError
+        If the file cannot be written; an existing file is left unchanged.
+    """
+    fields = {"kind": kind, "version": VERSION, **content.header}
     try:
-        header = _as_json({"kind": content.kind, "version": content.version, **content.header})
+        text = json.dumps(fields, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise ValueError(f"the summary must contain only JSON values: {error}") from None
     arrays = {name: np.ascontiguousarray(values) for name, values in content.tensors.items()}
-    table: dict[str, Any] = {_METADATA: {_KEY: header}}
-    end = 0
-    order = sorted(arrays, key=lambda name: -arrays[name].itemsize)
-    for name in order:
-        begin, end = end, end + arrays[name].nbytes
-        table[name] = {
-            "dtype": content.type_of(name),
-            "shape": list(arrays[name].shape),
-            "data_offsets": [begin, end],
-        }
-    text = _as_json(table).encode()
-    text += b" " * (-(_LENGTH_BYTES + len(text)) % _ALIGNMENT)
-    if len(text) > _MAX_HEADER_BYTES:
+    placeholder = np.full(_DIGEST_BYTES, 0xDD, np.uint8)
+    # A single key, since the library writes several in random order.
+    file = memoryview(as_safetensors({**arrays, _DIGEST: placeholder}, metadata={_KEY: text}))
+    length = int.from_bytes(file[:_LENGTH_BYTES], "little")
+    if length > _MAX_TABLE_BYTES:
         raise ValueError(
-            f"the header would have {len(text)} bytes, more than {_MAX_HEADER_BYTES}; shorten the "
+            f"the header would have {length} bytes, more than {_MAX_TABLE_BYTES}; shorten the "
             "summary"
         )
-    with atomic_write(path) as file:
-        file.write(len(text).to_bytes(_LENGTH_BYTES, "little"))
-        file.write(text)
-        for name in order:
-            file.write(arrays[name].reshape(-1).view(np.uint8).data)
-
-
-def _as_json(value: Any) -> str:
-    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+    covered, last = file[:-_DIGEST_BYTES], file[-_DIGEST_BYTES:]
+    assert last == placeholder.data, "the digest must be the last tensor"
+    with atomic_write(path) as target:
+        target.write(covered)
+        target.write(hashlib.sha256(covered).digest())
 
 
 # -------------------------------------------------------------------------------------------------
-# Reading the header
+# Reading
 # -------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str], kind: str) -> Iterator[Container]:
-    """Open a file of the given kind and check that its header is consistent.
+def open_file(path: str | os.PathLike[str], kind: str) -> Iterator[Content]:
+    """Open a file of the given kind: its digest is right, and its table is consistent.
 
     Every `ModelFileError` raised in the block names the file.
+
+    Parameters
+    ----------
+    path : path of the file
+    kind : str
+
+    Raises
+    ------
+    ModelFileError
+        If the file is damaged, of another kind, or has an unsupported version.
+    OSError
+        If the file cannot be read.
     """
-    with open(path, "rb", opener=_open_without_waiting) as file:
-        try:
-            yield _container(file, kind)
-        except ModelFileError as error:
-            raise ModelFileError(f"{os.fspath(path)}: {error}") from None
+    try:
+        for _ in range(_MAX_ATTEMPTS):
+            with open(path, "rb", opener=_open_without_waiting) as file:
+                _check_size(file, kind)
+                try:
+                    with safe_open(os.fspath(path), framework="numpy"):
+                        pass
+                except SafetensorError as error:
+                    raise ModelFileError(
+                        f"not a bitclass {kind} file, or damaged: {str(error)[:200]!r}"
+                    ) from None
+                # The library opened the file by its name, which may have been given to another.
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                    content = _content(file, kind)
+                    break
+        else:
+            raise ModelFileError("the file is being replaced again and again")
+        yield content
+    except ModelFileError as error:
+        raise ModelFileError(f"{os.fspath(path)}: {error}") from None
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
@@ -270,97 +283,74 @@ def _open_without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def _container(file: BinaryIO, kind: str) -> Container:
+def _check_size(file: BinaryIO, kind: str) -> None:
+    """Raise an error if this cannot be a file of ours, before the library reads it."""
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
         raise ModelFileError("not a regular file")
-    left = status.st_size - _LENGTH_BYTES
-    if left < 0:
+    if status.st_size < _LENGTH_BYTES + _DIGEST_BYTES:
         raise ModelFileError(f"not a bitclass {kind} file: it has only {status.st_size} bytes")
     length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-    if length > _MAX_HEADER_BYTES:
+    if length > _MAX_TABLE_BYTES:
         raise ModelFileError(f"not a bitclass {kind} file: it does not start with a header")
-    if length > left:
-        raise ModelFileError(
-            f"not a bitclass {kind} file, or truncated: its header should have {length} bytes, but "
-            f"only {left} follow"
-        )
-    raw = file.read(length)
-    if not raw.startswith(b"{"):
-        raise ModelFileError(f"not a bitclass {kind} file: its header is not JSON")
-    table: dict[str, Any] = parse_json(raw)  # a dict, since it starts with a brace
-    header, version = _bitclass_header(table.pop(_METADATA, None), kind)
-    tensors = _tensors(table, left - length)
-    return Container(kind, header, tensors, version, file, _LENGTH_BYTES + length)
 
 
-def _bitclass_header(metadata: Any, kind: str) -> tuple[dict[str, Any], int]:
-    """The bitclass header without kind and version, and the version."""
-    if not isinstance(metadata, dict) or not isinstance(metadata.get(_KEY), str):
+def _content(file: BinaryIO, kind: str) -> Content:
+    """Content of a file whose table the library has accepted."""
+    pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    begin = _LENGTH_BYTES + int.from_bytes(pages[:_LENGTH_BYTES], "little")
+    table = parse_json(pages[_LENGTH_BYTES:begin])
+    text = (table.pop("__metadata__", None) or {}).get(_KEY)
+    if text is None:
         raise ModelFileError(
             f"a safetensors file not written by bitclass: its metadata has no text {_KEY!r}"
         )
-    header = parse_json(metadata[_KEY])
+    header = parse_json(text)
     if not isinstance(header, dict):
         raise ModelFileError(
             f"the metadata's {_KEY!r} must be a JSON object, found {shown(header)}"
         )
     version = header.pop("version", None)
-    if type(version) is not int or version not in VERSIONS:
-        supported = ", ".join(map(str, VERSIONS))
+    if type(version) is not int or version != VERSION:
         raise ModelFileError(
-            f"format version {shown(version)} is not supported, only {supported}; a newer "
-            "bitclass may read it"
+            f"format version {shown(version)} is not supported, only {VERSION}; train again, or "
+            "use the version of bitclass that wrote the file"
         )
+    _check_digest(file)
     found = header.pop("kind", None)
     if found != kind:
         raise ModelFileError(f"expected a {kind} file, found kind {shown(found)}")
-    return header, version
-
-
-def _tensors(table: dict[str, Any], n_bytes: int) -> dict[str, Tensor]:
-    """Arrays by name; together they must fill the `n_bytes` after the header."""
-    tensors: dict[str, Tensor] = {}
+    if table.pop(_DIGEST, None) is None:
+        raise ModelFileError(f"tensor {_DIGEST!r} is missing")
+    tensors = {}
     for name, entry in table.items():
-        where = f"tensor {shown(name)}"
-        if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-            raise ModelFileError(f"{where} must have exactly dtype, shape and data_offsets")
-        type_, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-        if not isinstance(type_, str) or type_ not in _DTYPES:
-            raise ModelFileError(f"{where} has unknown type {shown(type_)}")
-        if not _are_lengths(shape, range(3)) or not _are_lengths(offsets, range(2, 3)):
-            raise ModelFileError(f"{where} must have at most two axes, and two data_offsets")
-        begin, end = offsets
-        tensors[name] = tensor = Tensor(_DTYPES[type_], tuple(shape), begin)
-        if end - begin != tensor.nbytes:
+        dtype = _DTYPES.get(entry["dtype"])
+        if dtype is None or len(entry["shape"]) > 2:
             raise ModelFileError(
-                f"{where} of type {type_} and shape {tensor.shape} takes {tensor.nbytes} "
-                f"bytes, but its data_offsets are {begin} and {end}"
+                f"tensor {shown(name)} must have one or two axes and one of the types "
+                f"{', '.join(_DTYPES)}"
             )
-    filled = 0
-    in_order = sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].nbytes))
-    for name, tensor in in_order:
-        if tensor.begin != filled:
-            raise ModelFileError(
-                f"tensor {shown(name)} must start where the previous one ends, at {filled}, "
-                f"found {tensor.begin}"
+        try:
+            tensors[name] = np.ndarray(
+                entry["shape"], dtype, buffer=pages, offset=begin + entry["data_offsets"][0]
             )
-        filled += tensor.nbytes
-    if filled != n_bytes:
-        state = "truncated" if filled > n_bytes else "too long"
-        raise ModelFileError(
-            f"{state}: the tensors take {filled} bytes after the header, found {n_bytes}"
-        )
-    return tensors
+        except ValueError as error:  # such as 0 x 2^62 numbers, which fit into any file
+            raise ModelFileError(f"tensor {shown(name)}: {error}") from None
+    return Content(header, tensors)
 
 
-def _are_lengths(values: Any, allowed_counts: range) -> bool:
-    """Whether values are a list of integers in the range of lengths."""
-    return (
-        isinstance(values, list)
-        and len(values) in allowed_counts
-        and all(type(value) is int and 0 <= value <= _MAX_LENGTH for value in values)
-    )
+def _check_digest(file: BinaryIO) -> None:
+    file.seek(0)
+    digest = hashlib.sha256()
+    left = os.fstat(file.fileno()).st_size - _DIGEST_BYTES
+    while left > 0:
+        block = file.read(min(left, _BLOCK_BYTES))
+        if not block:
+            break
+        digest.update(block)
+        left -= len(block)
+    if file.read(_DIGEST_BYTES) != digest.digest():
+        raise ModelFileError("the file is damaged: its content does not match its digest")
 
 
 def parse_json(text: str | bytes, what: str = "the header") -> Any:

@@ -114,8 +114,8 @@ def check_extractor(
     if option is None:
         return found
     name = found[option]
-    # Both separators, since files travel between systems.
-    last = re.split(r"[/\\]", name.rstrip("/\\"))[-1]
+    # The separators of all systems, since files travel between them.
+    last = re.split(r"[/\\:]", name.rstrip("/\\"))[-1]
     beside = None if folder is None else os.path.join(folder, last)
     exists = os.path.isfile if option == "file" else os.path.isdir
     if beside is not None and last not in ("", ".", "..") and exists(beside):
@@ -123,10 +123,11 @@ def check_extractor(
     elif not allow_external:
         cached = None if option == "file" else _cached(found["kind"], name)
         if cached is None:
+            what, where = (last, "") if option == "file" else (name, "cached, or ")
             raise ValueError(
-                f"the model needs the {found['kind']} {option} {shown(name)}, which is not "
-                f"{'' if option == 'file' else 'cached, or '}beside the model file; put it there, "
-                "or permit what the model file names (allow_external=True) if you trust it"
+                f"the model needs the {found['kind']} {option} {shown(what)}, which is not {where}"
+                "beside the model file; put it there, or permit what the model file names "
+                "(allow_external=True) if you trust it"
             )
         found[option] = cached
     return found

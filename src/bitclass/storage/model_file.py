@@ -21,15 +21,18 @@ from bitclass.hash_function import (
     RbfAnchors,
 )
 from bitclass.model import PackedModel
+from bitclass.report import Report
 from bitclass.storage.container import (
-    Container,
+    VERSION,
+    Content,
     Expected,
     ModelFileError,
     check_codes,
-    opened,
+    open_file,
     shown,
-    write,
+    write_file,
 )
+from bitclass.storage.extractors import extractor_of
 from bitclass.storage.labels import decode_labels, encode_labels, label_tensor
 
 __all__ = [
@@ -39,6 +42,7 @@ __all__ = [
     "ProjectionType",
     "anchors_from",
     "load",
+    "read_classes",
     "read_header",
     "save",
     "saved_anchors",
@@ -49,11 +53,12 @@ ProjectionType = Literal["float32", "float16", "int8"]
 PROJECTION_TYPES: tuple[ProjectionType, ...] = get_args(ProjectionType)
 
 _KIND = "model"
-_FIELDS = {"precision": str, "temperature": float, "labels": str, "summary": dict}
-_FIELDS_SINCE_2 = {"rescore": int, "steepness": float}
+_FIELDS = {"precision": str, "rescore": int, "temperature": float, "labels": str, "summary": dict}
 # The maximum number of bits, a million, divided by this is still finite.
 _MIN_POSITIVE = 1e-300
 _MAX_RESCORED = 1 << 40
+# Rows of a projection that are converted at once.
+_BLOCK_ROWS = 4096
 
 # The smallest numbers with a finite inverse.
 _TINY32, _TINY64 = float(np.finfo(np.float32).tiny), float(np.finfo(np.float64).tiny)
@@ -99,7 +104,9 @@ _LAYOUT = {
     # The columns of the rows are hashed n-grams.
     "text_ngrams": Expected("U8", (4,), required=False),
     "text_columns": Expected("U32", ("text columns",), paired_with="text_ngrams"),
-    "text_idf": Expected("F32", ("text columns",), paired_with="text_ngrams", finite=False),
+    "text_idf": Expected("F32", ("text columns",), paired_with="text_ngrams"),
+    "bias": Expected("F32", ("classes",), required=False),
+    "typicality": Expected("F32", ("quantiles",), required=False),
     **ANCHOR_LAYOUT,
 }
 
@@ -108,18 +115,16 @@ _LAYOUT = {
 class ModelHeader:
     """The header of a model file."""
 
-    version: int  # of the format
     n_classes: int
     n_features: int
     n_bits: int
-    tensors: Mapping[str, Any]  # by name, with `shape` and `dtype`
     projection: ProjectionType  # type of the saved projection
     precision: Precision  # precision in which codes are computed
     temperature: float
-    labels: str  # NumPy type string
+    rescore: int  # number of nearest classes to rescore
+    labels: str  # type of the labels: the name of a NumPy type, or "object" for text in objects
     summary: dict[str, Any]  # how the model was trained
-    rescore: int = 0  # number of nearest classes to rescore
-    steepness: float = 1.0
+    version: int = VERSION  # of the format
 
 
 def save(
@@ -174,7 +179,6 @@ def save(
     header = {
         "precision": h.precision,
         "rescore": int(model.rescore),
-        "steepness": float(model.steepness),
         "temperature": float(model.temperature),
         "labels": dtype,
         "summary": model.summary,
@@ -189,14 +193,16 @@ def save(
         **_saved_projection(h, projection),
         **saved_anchors(h.anchors),
         **_saved_text(model.text),
+        "bias": model.bias,
+        "typicality": model.typicality_table,
     }
     tensors = {name: values for name, values in arrays.items() if values is not None}
-    content = Container(_KIND, header, tensors)
+    content = Content(header, tensors)
     try:
-        _arrays(content, _header(content))
+        _arrays(content, _header(content), memory_map=True)  # without copies
     except ModelFileError as error:
         raise ValueError(f"the model cannot be saved: {error}") from None
-    write(path, content)
+    write_file(path, _KIND, content)
 
 
 def load(path: str | os.PathLike[str], *, memory_map: bool = False) -> PackedModel:
@@ -239,13 +245,15 @@ def load(path: str | os.PathLike[str], *, memory_map: bool = False) -> PackedMod
     >>> model.predict(X).tolist() == classifier.predict(X).tolist()
     True
     """
-    with opened(path, _KIND) as container:
-        header = _header(container)
-        return _model(header, _arrays(container, header, memory_map))
+    with open_file(path, _KIND) as content:
+        header = _header(content)
+        return _model(header, _arrays(content, header, memory_map))
 
 
 def read_header(path: str | os.PathLike[str]) -> ModelHeader:
     """Read the header of a model file, without its arrays.
+
+    The digest of the file is checked, block by block.
 
     Parameters
     ----------
@@ -262,8 +270,34 @@ def read_header(path: str | os.PathLike[str]) -> ModelHeader:
     OSError
         If the file cannot be read.
     """
-    with opened(path, _KIND) as container:
-        return _header(container)
+    with open_file(path, _KIND) as content:
+        return _header(content)
+
+
+def read_classes(path: str | os.PathLike[str]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
+    """Read the labels and the packed weights of a model file, without its hash function.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Returns
+    -------
+    classes : (C,) labels
+    weights : (C, ceil(r / 8)) uint8
+
+    Raises
+    ------
+    ModelFileError
+        If the file is not a model file, is damaged, or has an unsupported version.
+    OSError
+        If the file cannot be read.
+    """
+    with open_file(path, _KIND) as content:
+        header = _header(content)
+        weights = content.read("weights")
+        check_codes("weights", weights, header.n_bits)
+        return decode_labels(header.labels, content.read("classes"), header.n_classes), weights
 
 
 # -------------------------------------------------------------------------------------------------
@@ -271,55 +305,70 @@ def read_header(path: str | os.PathLike[str]) -> ModelHeader:
 # -------------------------------------------------------------------------------------------------
 
 
-def _header(container: Container) -> ModelHeader:
+def _header(content: Content) -> ModelHeader:
     """Check everything that can be checked before reading the arrays."""
-    fields = container.fields(**_FIELDS, **(_FIELDS_SINCE_2 if container.version >= 2 else {}))
+    fields = content.fields(**_FIELDS)
     if fields["precision"] not in get_args(Precision):
         raise ModelFileError(f"precision must be one of {list(get_args(Precision))}")
-    for name in ("temperature", "steepness"):
-        if not _MIN_POSITIVE <= fields.get(name, 1.0) < np.inf:
-            raise ModelFileError(f"{name} must be a positive number, found {fields[name]!r}")
-    if not 0 <= fields.get("rescore", 0) <= _MAX_RESCORED:
+    if not _MIN_POSITIVE <= fields["temperature"] < np.inf:
+        raise ModelFileError(
+            f"temperature must be a positive number, found {fields['temperature']!r}"
+        )
+    if not 0 <= fields["rescore"] <= _MAX_RESCORED:
         raise ModelFileError(
             f"rescore must be 0 to {_MAX_RESCORED}, found {shown(fields['rescore'])}"
         )
-    projection = _PROJECTIONS.get(container.type_of("projection"))
+    projection = _PROJECTIONS.get(content.type_of("projection"))
     if projection is None:
         raise ModelFileError(f"tensor 'projection' must be one of {list(_PROJECTIONS)}")
     labels = {"classes": label_tensor(fields["labels"])}
-    lengths = container.lengths(_LAYOUT | _PROJECTION_LAYOUTS[projection] | labels)
+    lengths = content.lengths(_LAYOUT | _PROJECTION_LAYOUTS[projection] | labels)
     for axis, length in lengths.items():
         if length == 0:
             raise ModelFileError(f"the number of {axis} must not be 0")
     n_features = lengths.get("inputs", lengths["features"])
-    if "columns" in container.tensors:
-        n_features = int(container.read("n_columns")[0])
+    if "columns" in content.tensors:
+        n_features = int(content.read("n_columns")[0])
         if n_features < lengths["features"]:
             raise ModelFileError(
                 f"tensor 'n_columns' must be at least {lengths['features']}, as many as 'columns'"
             )
-    names = fields["summary"].get("feature_names")
+    _check_summary(fields["summary"], n_features)
+    return ModelHeader(
+        n_classes=lengths["classes"],
+        n_features=n_features,
+        n_bits=lengths["bits"],
+        projection=projection,
+        **fields,
+    )
+
+
+def _check_summary(summary: dict[str, Any], n_features: int) -> None:
+    """Check the entries of the summary that prediction uses."""
+    names = summary.get("feature_names")
     if names is not None and not (
         isinstance(names, list)
         and len(names) == n_features
         and all(isinstance(name, str) for name in names)
     ):
         raise ModelFileError(f"the summary's 'feature_names' must be {n_features} strings")
-    return ModelHeader(
-        version=container.version,
-        n_classes=lengths["classes"],
-        n_features=n_features,
-        n_bits=lengths["bits"],
-        tensors=container.tensors,
-        projection=projection,
-        **fields,
-    )
+    for name in ("parameters", "refinement"):
+        if not isinstance(summary.get(name, {}), dict):
+            raise ModelFileError(
+                f"the summary's {name!r} must be an object, found {shown(summary[name])}"
+            )
+    if "report" in summary:
+        try:
+            Report.from_dict(summary["report"])
+        except ValueError as error:
+            raise ModelFileError(f"the summary's 'report' is invalid: {error}") from None
+    extractor_of(summary)
 
 
 def _arrays(
-    container: Container, header: ModelHeader, memory_map: bool = False
+    content: Content, header: ModelHeader, memory_map: bool = False
 ) -> dict[str, NDArray[Any]]:
-    arrays = {name: container.read(name, memory_map=memory_map) for name in container.tensors}
+    arrays = {name: content.read(name, memory_map=memory_map) for name in content.tensors}
     check_codes("weights", arrays["weights"], header.n_bits)
     return arrays
 
@@ -358,11 +407,15 @@ def _unscaled(
     scaled: NDArray[Any], column_scale: NDArray[np.float64], scale: NDArray[np.float32] | None
 ) -> NDArray[np.float32]:
     """Projection of raw rows, from a projection of standardised rows in units of `column_scale`."""
-    projection = scaled.astype(np.float64) * column_scale
-    if scale is not None:
-        projection /= scale[:, None]
-    with np.errstate(over="ignore"):
-        return projection.astype(np.float32)
+    projection = np.empty(scaled.shape, dtype=np.float32)
+    for start in range(0, len(scaled), _BLOCK_ROWS):
+        rows = slice(start, start + _BLOCK_ROWS)
+        block = scaled[rows].astype(np.float64) * column_scale
+        if scale is not None:
+            block /= scale[rows, None]
+        with np.errstate(over="ignore"):
+            projection[rows] = block
+    return projection
 
 
 def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel:
@@ -395,15 +448,16 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             tensors["weights"],
             hash_function,
             rescore=header.rescore,
-            steepness=header.steepness,
             temperature=header.temperature,
             summary=header.summary,
             text=_text_from(tensors, header.n_features),
+            bias=tensors.get("bias"),
+            typicality=tensors.get("typicality"),
         )
     except ModelFileError:
         raise
     except (TypeError, ValueError) as error:
-        # The kernels check their own limits.
+        # The model and the kernels check their own limits.
         raise ModelFileError(str(error)) from None
 
 
@@ -427,7 +481,7 @@ def _quantised(
 
 
 # -------------------------------------------------------------------------------------------------
-# Kernel anchors, also used in statistics files, and texts
+# Kernel anchors, also in files of sums, and texts
 # -------------------------------------------------------------------------------------------------
 
 

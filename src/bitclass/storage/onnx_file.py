@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native.prediction import MIN_ENTRY, QUANTISED_MAX, QuantisedProjection
+from bitclass._native.prediction import (
+    MAX_DEVIATIONS,
+    MIN_ENTRY,
+    QUANTISED_MAX,
+    QuantisedProjection,
+)
 from bitclass.hash_function import MAX_STANDARDISED, RbfAnchors
 from bitclass.model import PackedModel
 from bitclass.storage.atomic import atomic_write
@@ -148,7 +153,6 @@ def _code(graph: _Graph, X: str, model: PackedModel) -> tuple[str, str | None]:
         sums = graph.add("MatMul", [X, h.projection])
         values = graph.add("Add", [sums, h.intercept.astype(np.float32)])
         code = graph.add("GreaterOrEqual", [values, np.float32(0)])
-        scaled = graph.add("Mul", [values, np.float32(model.steepness)])
     else:
         quantised = h.quantised()
         sums, factors = _integer_sums(graph, X, quantised)
@@ -157,13 +161,12 @@ def _code(graph: _Graph, X: str, model: PackedModel) -> tuple[str, str | None]:
         total = graph.add("Add", [graph.add("Cast", [sums], to=_type(np.float64)), thresholds])
         code = graph.add("GreaterOrEqual", [total, np.float64(0)])
         # The same order of operations as `activations_int8`, which the kernels match exactly.
-        steepness = np.float32(model.steepness)
-        steps = (quantised.steps * steepness).astype(np.float32)
-        intercept = (quantised.thresholds * quantised.steps * steepness).astype(np.float32)
+        steps = quantised.steps.astype(np.float32)
+        intercept = (quantised.thresholds * quantised.steps).astype(np.float32)
         units = graph.add("Mul", [graph.add("Div", [np.float32(1), factors]), steps])
         narrow = graph.add("Cast", [sums], to=_type(np.float32))
-        scaled = graph.add("Add", [graph.add("Mul", [narrow, units]), intercept])
-    return code, _activations(graph, scaled) if model.rescore else None
+        values = graph.add("Add", [graph.add("Mul", [narrow, units]), intercept])
+    return code, _activations(graph, values) if model.rescore else None
 
 
 def _integer_sums(graph: _Graph, X: str, quantised: QuantisedProjection) -> tuple[str, str]:
@@ -171,6 +174,7 @@ def _integer_sums(graph: _Graph, X: str, quantised: QuantisedProjection) -> tupl
     if quantised.centre is not None:
         X = graph.add("Sub", [X, quantised.centre])
         X = graph.add("Mul", [X, quantised.inverse_scale])
+        X = graph.add("Clip", [X, -MAX_DEVIATIONS, MAX_DEVIATIONS])
     largest = graph.add("ReduceMax", [graph.add("Abs", [X]), np.array([1])], keepdims=1)
     usable = graph.add("GreaterOrEqual", [largest, MIN_ENTRY])
     rows = graph.add("Where", [usable, X, np.float32(0)])

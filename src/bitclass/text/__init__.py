@@ -2,14 +2,13 @@
 
 from bitclass.text.embeddings import SentenceEmbeddings, embeddings_named, recorded_embeddings
 from bitclass.text.hasher import NgramHasher
-from bitclass.text.rows import TextFiles, TextLines, TextRows, open_texts
+from bitclass.text.rows import TextRows, Texts, open_texts
 
 __all__ = [
     "NgramHasher",
     "SentenceEmbeddings",
-    "TextFiles",
-    "TextLines",
     "TextRows",
+    "Texts",
     "embeddings_named",
     "open_texts",
     "recorded_embeddings",

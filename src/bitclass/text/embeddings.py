@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass.storage import check_extractor, extractor_of
+
 __all__ = ["SentenceEmbeddings", "embeddings_named", "recorded_embeddings"]
 
 # Module, class and constructor of each library; both load a model by name or folder.
@@ -127,23 +129,33 @@ def embeddings_named(text: str) -> SentenceEmbeddings:
     return SentenceEmbeddings(library, model)
 
 
-def recorded_embeddings(summary: Mapping[str, Any]) -> SentenceEmbeddings | None:
+def recorded_embeddings(
+    summary: Mapping[str, Any],
+    folder: str | os.PathLike[str] | None = None,
+    *,
+    allow_external: bool = False,
+) -> SentenceEmbeddings | None:
     """Restore the sentence embeddings that a model was trained with.
 
     Parameters
     ----------
     summary : mapping
         Summary of a `PackedModel`; it may be untrusted.
+    folder : path-like, optional
+        Folder of the model file, in which the embeddings are looked for.
+    allow_external : bool, default=False
+        Whether the model may be in any folder, or downloaded: see `storage.check_extractor`.
 
     Returns
     -------
     SentenceEmbeddings or None
         None if the model was trained on other features.
     """
-    specification = summary.get("extractor")
-    if not isinstance(specification, dict) or specification.get("kind") not in _LIBRARIES:
+    entry = extractor_of(summary)
+    if entry is None or entry["kind"] not in _LIBRARIES:
         return None
-    return SentenceEmbeddings(specification["kind"], specification.get("model", ""))
+    entry = check_extractor(entry, folder, allow_external=allow_external)
+    return SentenceEmbeddings(entry["kind"], entry["model"])
 
 
 def _readable(text: Any, i: int) -> str:

@@ -47,8 +47,6 @@ __all__ = ["Fitted", "fit_model", "start_statistics", "update_model"]
 _MIN_ROWS_TO_REFINE = 500
 # With fewer rows per class than this, weights learned from all rows overfit the held-out rows.
 _FEW_ROWS = 50
-# Regression values are close to -1 and +1 for bits that are certain.
-_STEEPNESS_OF_REGRESSION = 2.0
 # Number of rows from which the standardisation of similarities to the anchors is estimated.
 _ROWS_FOR_SIMILARITIES = 10_000
 
@@ -164,8 +162,6 @@ def fit_model(
 class _PaperMethod:
     """The paper's method: starting codes, weights and codes, ridge regression of the codes."""
 
-    steepness = _STEEPNESS_OF_REGRESSION
-
     def __init__(self, settings: Settings, statistics: Statistics, rows: Rows | None) -> None:
         self._settings, self._statistics = settings, statistics
         self._solution = solve_paper(settings, statistics, rows)
@@ -187,7 +183,6 @@ class _PaperMethod:
             pack(solution.weights),
             solution.ridge.hash_function(settings.precision),
             rescore=settings.default_rescore,
-            steepness=self.steepness,
             temperature=solution.temperature,
         )
 
@@ -202,8 +197,6 @@ class _PaperMethod:
 
 class _DiscriminantMethod:
     """Discriminant codes: hash function and weights in closed form."""
-
-    steepness = 1.0
 
     def __init__(self, settings: Settings, statistics: Statistics) -> None:
         self._settings, self._statistics = settings, statistics
@@ -271,7 +264,7 @@ def _refine(
         settings.print_line("refinement: skipped, max_time has passed")
         return None
     n_rows = statistics.n_rows if n_rows is None else n_rows
-    refined = refine(settings, statistics, rows, n_rows, method.start, method.steepness, groups)
+    refined = refine(settings, statistics, rows, n_rows, method.start, groups)
     if refined is None and groups is not None:
         warn(
             "groups: the model was not refined, because every group contains more than half of "

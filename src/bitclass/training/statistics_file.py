@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bitclass.codes import MAX_BITS
 from bitclass.storage import ModelFileError
-from bitclass.storage.container import Container, Expected, check_codes, opened, shown, write
+from bitclass.storage.container import Content, Expected, check_codes, open_file, shown, write_file
 from bitclass.storage.labels import decode_labels, encode_labels, label_tensor
 from bitclass.storage.model_file import ANCHOR_LAYOUT, anchors_from, saved_anchors
 from bitclass.training.starting_codes import CLASS_CODES, ProjectionCodes, StartingCodes
@@ -110,12 +110,12 @@ def save_statistics(
         "labels": dtype,
         "notes": dict(notes or {}),
     }
-    content = Container(_KIND, header, tensors)
+    content = Content(header, tensors)
     try:
         _checked(content)
     except ModelFileError as error:
         raise ValueError(f"the statistics cannot be saved: {error}") from None
-    write(path, content)
+    write_file(path, _KIND, content)
 
 
 def load_statistics(path: str | os.PathLike[str]) -> tuple[Statistics, dict[str, Any]]:
@@ -139,7 +139,7 @@ def load_statistics(path: str | os.PathLike[str]) -> tuple[Statistics, dict[str,
     OSError
         If the file cannot be read.
     """
-    with opened(path, _KIND) as container:
+    with open_file(path, _KIND) as container:
         fields, tensors, n_bits = _checked(container)
         n_classes = len(tensors["class_weights"])
         classes = decode_labels(fields["labels"], tensors["classes"], n_classes)
@@ -172,7 +172,7 @@ def _sums_of(starting: StartingCodes) -> list[str]:
     return [*sums, "code_sums"] if starting.per_row else sums
 
 
-def _checked(container: Container) -> tuple[dict[str, Any], dict[str, NDArray[Any]], int]:
+def _checked(container: Content) -> tuple[dict[str, Any], dict[str, NDArray[Any]], int]:
     """Validated header, arrays and number of bits of a file that is read or about to be written."""
     fields = container.fields(**_FIELDS)
     starting, keep_codes = fields["starting"], fields["keep_codes"]

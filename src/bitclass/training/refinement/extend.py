@@ -104,7 +104,6 @@ def updated_model(
         pack(weights),
         hash_function,
         rescore=old.rescore,
-        steepness=old.steepness,
         temperature=old.temperature,
     )
 

@@ -128,7 +128,6 @@ def refine(
     rows: Rows,
     n_rows: int,
     start: Start,
-    steepness: float,
     groups: NDArray[np.intp] | None = None,
 ) -> Refined | None:
     """Fit a model to sums over rows, and refine it on the rows.
@@ -140,7 +139,6 @@ def refine(
     rows : callable that passes over the rows that were summed, or a sample of them
     n_rows : int, number of rows in a pass
     start : computes the initial model
-    steepness : float, steepness of the initial model's scores
     groups : (n_rows,) index of each row's group, or None; whole groups are held out
 
     Returns
@@ -168,16 +166,15 @@ def refine(
     def evaluate(
         hash_function: HashFunction,
         weights: NDArray[np.int8],
-        steepness: float = 1.0,
         rescore: int | None = settings.rescore,
     ) -> Evaluated:
         with warnings.catch_warnings():  # this candidate may be rejected
             warnings.simplefilter("ignore", CodeWarning)
             weights = make_distinct(weights, weights, sums.classes)
-        model = PackedModel(sums.classes, pack(weights), hash_function, steepness=steepness)
+        model = PackedModel(sums.classes, pack(weights), hash_function)
         return with_short_list(model, held_out, rescore)
 
-    before = evaluate(*start(coordinates), steepness)
+    before = evaluate(*start(coordinates))
     best, about_epochs = _learn(settings, split, coordinates, before.model, seed)
     for Q, t, weights in best.candidates():
         hash_function = coordinates.hash_function(Q, t, settings.precision)

@@ -1,4 +1,4 @@
-"""Image datasets: their files, and the class of each."""
+"""Image datasets: the files of folders, and the class of each."""
 
 from __future__ import annotations
 
@@ -11,17 +11,10 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitclass.io.opening import format_of
+from bitclass.images.decoding import ImageError, printable
+from bitclass.io import format_of
 
-__all__ = [
-    "ImageError",
-    "ImageSet",
-    "ImageWarning",
-    "find_images",
-    "is_image_name",
-    "open_images",
-    "printable",
-]
+__all__ = ["ImageSet", "find_images", "open_images"]
 
 #: Files with these suffixes, in upper or lower case, are treated as images.
 SUFFIXES = (
@@ -33,17 +26,9 @@ SUFFIXES = (
 _TABLES = (None, "csv", "jsonl", "lines")
 
 
-class ImageError(ValueError):
-    """An image or image dataset that cannot be read; the message is one line that names it."""
-
-
-class ImageWarning(UserWarning):
-    """An image was skipped because it cannot be read."""
-
-
 @dataclass(frozen=True)
 class ImageSet:
-    """Image files with labels, read one at a time.
+    """Image files and their classes, created by `open_images`.
 
     Attributes
     ----------
@@ -55,19 +40,6 @@ class ImageSet:
         Path of each image.
     paths : tuple of Path
         Files and folders from which the dataset was opened.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> for name in ("cat/1.png", "dog/1.png", "dog/2.png"):
-    ...     (folder / name).parent.mkdir(exist_ok=True)
-    ...     _ = (folder / name).write_bytes(b"")
-    >>> images = open_images(folder)
-    >>> len(images), images.select([2, 0]).names
-    (3, ('dog/2.png', 'cat/1.png'))
-    >>> images.labels
-    array(['cat', 'dog', 'dog'], dtype='<U3')
     """
 
     names: Sequence[str]
@@ -75,45 +47,15 @@ class ImageSet:
     files: Sequence[str]
     paths: tuple[Path, ...] = ()
 
-    def __post_init__(self) -> None:
-        if self.labels is not None and self.labels.shape != (len(self.names),):
-            raise ValueError(
-                f"labels must have shape ({len(self.names)},), one per name, found "
-                f"{self.labels.shape}"
-            )
-
     def __len__(self) -> int:
         return len(self.names)
 
     def read(self, row: int) -> bytes:
-        """Read the content of an image file.
-
-        Parameters
-        ----------
-        row : int
-
-        Returns
-        -------
-        bytes
-
-        Raises
-        ------
-        OSError
-            If the file cannot be read.
-        """
+        """Read the content of an image file."""
         return Path(self.files[row]).read_bytes()
 
     def select(self, rows: ArrayLike) -> Self:
-        """Select images, in the given order.
-
-        Parameters
-        ----------
-        rows : array-like of int, shape (m,)
-
-        Returns
-        -------
-        ImageSet
-        """
+        """Select images by number, in the given order."""
         chosen = np.asarray(rows, dtype=np.intp).reshape(-1)
         return type(self)(
             tuple(self.names[row] for row in chosen.tolist()),
@@ -150,28 +92,20 @@ def open_images(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     files: list[str] = []
     classes: list[str] = []
     for root in roots:
-        if root.is_dir():
-            prefix = "" if len(roots) == 1 else f"{root}/"
-            for name in _folder(root):
-                names.append(printable(prefix + name))
-                files.append(os.path.join(root, name))
-                classes.append(printable(name.partition("/")[0]) if "/" in name else "")
-        elif root.exists():
-            names.append(printable(str(root)))
-            files.append(str(root))
-            classes.append("")
-        else:
+        if not root.exists():
             raise ImageError(f"{root}: no such file or folder")
+        found = _images_in(root) if root.is_dir() else [""]
+        prefix = "" if root.is_dir() and len(roots) == 1 else str(root)
+        names += [printable(os.path.join(prefix, name) if name else prefix) for name in found]
+        files += [str(root / name) for name in found]
+        classes += [printable(name.partition("/")[0]) if "/" in name else "" for name in found]
     labels = np.array(classes) if files and all(classes) else None
     return ImageSet(tuple(names), labels, tuple(files), tuple(roots))
 
 
-def _folder(root: Path) -> list[str]:
+def _images_in(root: Path) -> list[str]:
     """Sorted relative paths of the images in a folder: all in class folders, or none."""
-    try:
-        names = sorted(_walk(str(root)))
-    except PermissionError as error:
-        raise ImageError(f"{error.filename}: no permission to read the folder") from error
+    names = sorted(_walk(root))
     if not names:
         raise ImageError(f"{root}: no images found, with suffixes {', '.join(SUFFIXES)}")
     loose = [name for name in names if "/" not in name]
@@ -183,29 +117,26 @@ def _folder(root: Path) -> list[str]:
     return names
 
 
-def _walk(folder: str, prefix: str = "", parents: frozenset[str] = frozenset()) -> Iterator[str]:
-    real = os.path.realpath(folder)
-    if real in parents:  # a link to a parent folder
-        return
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            if os.path.isdir(entry.path):
-                yield from _walk(entry.path, f"{prefix}{entry.name}/", parents | {real})
+def _walk(root: Path) -> Iterator[str]:
+    def refuse(error: OSError) -> None:
+        raise ImageError(f"{error.filename}: {error.strerror}") from error
+
+    for folder, folders, files in os.walk(root, onerror=refuse, followlinks=True):
+        here = Path(folder).resolve()
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".")
+            and not here.is_relative_to(Path(folder, name).resolve())  # a link to a parent
+        ]
+        for name in files:
+            path = Path(folder, name)
             # Broken links count, and are reported when they are read; pipes and devices do not.
-            elif is_image_name(entry.name) and (os.path.isfile(entry.path) or entry.is_symlink()):
-                yield prefix + entry.name
+            if _is_image_name(name) and (path.is_file() or path.is_symlink()):
+                yield path.relative_to(root).as_posix()
 
 
-def is_image_name(name: str) -> bool:
-    """Whether a file name has an image suffix and is not hidden.
-
-    Examples
-    --------
-    >>> is_image_name("cat.JPEG"), is_image_name("readme.txt"), is_image_name(".cat.png")
-    (True, False, False)
-    """
+def _is_image_name(name: str) -> bool:
     return name.lower().endswith(SUFFIXES) and not name.startswith(".")
 
 
@@ -213,19 +144,7 @@ def find_images(paths: Sequence[str | os.PathLike[str]]) -> bool:
     """Whether paths are images rather than feature files.
 
     A folder is a folder of images if it contains images at any depth, and no feature file directly.
-
-    Parameters
-    ----------
-    paths : sequence of paths
-
-    Returns
-    -------
-    bool
-
-    Raises
-    ------
-    ImageError
-        If some are images and others are not.
+    If some paths are images and others are not, an `ImageError` is raised.
     """
     roots = [Path(path) for path in paths]
     found = [_has_images(path) for path in roots]
@@ -237,18 +156,7 @@ def find_images(paths: Sequence[str | os.PathLike[str]]) -> bool:
 
 def _has_images(path: Path) -> bool:
     if not path.is_dir():
-        return path.exists() and is_image_name(path.name)
+        return path.exists() and _is_image_name(path.name)
     if any(format_of(file) not in _TABLES for file in path.iterdir()):
         return False
-    return next(_walk(str(path)), None) is not None
-
-
-def printable(name: str) -> str:
-    r"""Escape a file name so that it can be printed and stored, whatever its bytes on disk.
-
-    Examples
-    --------
-    >>> printable("caf\udce9.png"), printable("a\nb")
-    ('caf\\udce9.png', 'a\\nb')
-    """
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in name)
+    return next(_walk(path), None) is not None

@@ -1,26 +1,39 @@
-"""Decoding, cropping and resizing of images."""
+"""From the bytes of an image file to pixels: decoding, cropping and resizing."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import io
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.images.image_set import ImageError, printable
-
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["FORMATS", "centre_square", "decode", "import_extra"]
+__all__ = [
+    "MAX_PIXELS",
+    "ImageError",
+    "centre_square",
+    "count_pixels",
+    "decode",
+    "import_extra",
+    "printable",
+]
 
 #: Supported formats, by Pillow's names; some of its other formats run external programs.
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+#: Maximum number of pixels of an image by default, as in Pillow: a quarter of a GB of RGB.
+MAX_PIXELS = (1 << 30) // 12
 
 _MAX_MESSAGE = 200
+
+
+class ImageError(ValueError):
+    """An image or image dataset that cannot be read; the message is one line that names it."""
 
 
 def import_extra(module: str) -> Any:
@@ -34,12 +47,19 @@ def import_extra(module: str) -> Any:
         ) from error
 
 
+def printable(name: str) -> str:
+    r"""Escape a file name so that it can be printed and stored, whatever its bytes on disk.
+
+    Examples
+    --------
+    >>> printable("caf\udce9.png"), printable("a\nb")
+    ('caf\\udce9.png', 'a\\nb')
+    """
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in name)
+
+
 def decode(
-    content: bytes | NDArray[np.uint8],
-    name: str,
-    *,
-    side: int | None = None,
-    max_pixels: int | None = None,
+    content: bytes, name: str, *, side: int | None = None, max_pixels: int = MAX_PIXELS
 ) -> Image:
     """Decode an image.
 
@@ -48,15 +68,15 @@ def decode(
 
     Parameters
     ----------
-    content : bytes or ndarray of shape (h, w) or (h, w, 3), uint8
-        Content of an image file, or pixels.
+    content : bytes
+        Content of an image file.
     name : str
         Name of the image, for error messages.
     side : int, optional
         Side length to which the image will be reduced. A JPEG of more than twice this size is
         decoded at a half, a quarter or an eighth of its size, which is much faster.
-    max_pixels : int, optional
-        Maximum number of pixels; by default that of Pillow.
+    max_pixels : int
+        Images with more pixels are refused before they are decoded.
 
     Returns
     -------
@@ -66,35 +86,32 @@ def decode(
     Raises
     ------
     ImageError
-        If the image cannot be decoded, is truncated, or has more pixels than Pillow's limit for
-        decompression bombs (`PIL.Image.MAX_IMAGE_PIXELS`).
-
-    Examples
-    --------
-    >>> decode(np.zeros((2, 3), dtype=np.uint8), "black").size
-    (3, 2)
-    >>> decode(b"", "broken.gif")
-    Traceback (most recent call last):
-    bitclass.images.image_set.ImageError: broken.gif: the file is empty
+        If the image cannot be decoded, is truncated, or has more than `max_pixels` pixels.
     """
-    name = printable(name)
-    pillow = import_extra("PIL.Image")
-    if isinstance(content, bytes) and not content:
-        raise ImageError(f"{name}: the file is empty")
-    try:
-        if isinstance(content, np.ndarray):
-            image = pillow.fromarray(np.ascontiguousarray(content))
-        else:
-            image = pillow.open(io.BytesIO(content), formats=FORMATS)
-        n_pixels, limit = image.width * image.height, max_pixels or pillow.MAX_IMAGE_PIXELS
-        # Pillow only warns up to twice its limit.
-        if not 0 < n_pixels <= (limit or n_pixels):
-            raise ValueError(f"it has {image.width} x {image.height} pixels, the limit is {limit}")
-        if side is not None and isinstance(content, bytes):
+    with _errors_name(name):
+        image = _open(content, name, max_pixels)
+        if side is not None:
             image.draft(None, (2 * side, 2 * side))
         image.load()
         rgb: Image = _to_rgb(_upright(image))
         return rgb
+
+
+def count_pixels(content: bytes, name: str, max_pixels: int = MAX_PIXELS) -> int:
+    """Number of pixels of an image, from its header; errors as in `decode`."""
+    with _errors_name(name):
+        image = _open(content, name, max_pixels)
+        return int(image.width * image.height)
+
+
+@contextlib.contextmanager
+def _errors_name(name: str) -> Iterator[None]:
+    """Turn all errors into an `ImageError` that names the image."""
+    name = printable(name)
+    try:
+        yield
+    except (ImportError, ImageError):
+        raise
     except MemoryError as error:
         raise ImageError(f"{name}: not enough memory to decode it") from error
     except Exception as error:  # Pillow raises almost any type on a damaged file
@@ -104,13 +121,14 @@ def decode(
         raise ImageError(f"{name}: cannot be read as an image: {reason}") from error
 
 
-def count_pixels(content: bytes) -> int:
-    """Number of pixels of an image, from its header; 0 if it cannot be read."""
-    try:
-        image = import_extra("PIL.Image").open(io.BytesIO(content), formats=FORMATS)
-    except Exception:  # reported when it is decoded
-        return 0
-    return int(image.width * image.height)
+def _open(content: bytes, name: str, max_pixels: int) -> Any:
+    """Read the header of an image."""
+    if not content:
+        raise ImageError(f"{printable(name)}: the file is empty")
+    image = import_extra("PIL.Image").open(io.BytesIO(content), formats=FORMATS)
+    if not 0 < image.width * image.height <= max_pixels:
+        raise ValueError(f"it has {image.width} x {image.height} pixels, the limit is {max_pixels}")
+    return image
 
 
 def _upright(image: Any) -> Any:
@@ -165,9 +183,8 @@ def centre_square(
     (64, 64, 3)
     """
     pillow = import_extra("PIL.Image")
-    if isinstance(image, np.ndarray):
-        image = decode(image, "image")
-    old = max(1.0, crop * min(image.size))
-    left, top = (image.width - old) / 2, (image.height - old) / 2
+    whole: Any = pillow.fromarray(image) if isinstance(image, np.ndarray) else image
+    old = max(1.0, crop * min(whole.size))
+    left, top = (whole.width - old) / 2, (whole.height - old) / 2
     box = (left, top, left + old, top + old)
-    return np.asarray(image.resize((side, side), pillow.Resampling.BICUBIC, box=box))
+    return np.asarray(whole.resize((side, side), pillow.Resampling.BICUBIC, box=box))

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bitclass.images import ImageError, ImageSet, find_images, open_images
+from bitclass.images import ImageError, find_images, open_images
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs links and pipes of POSIX")
 
@@ -101,11 +101,6 @@ def test_a_selection_reads_the_right_images_and_can_be_pickled(tmp_path):
     assert chosen.names == ("eel/c.png", "fox/d.png")
     assert chosen.labels.tolist() == ["eel", "fox"]
     assert [chosen.read(row) for row in range(2)] == [b"eel/c.png", b"fox/d.png"]
-
-
-def test_labels_must_be_one_per_image():
-    with pytest.raises(ValueError, match=r"labels must have shape \(2,\)"):
-        ImageSet(["a", "b"], np.array(["x"]), ["a", "b"])
 
 
 @pytest.mark.parametrize(
