@@ -244,7 +244,10 @@ def test_a_broken_file_is_refused_and_the_old_model_stays(tmp_path):
     ("entry", "words"),
     [
         ({"kind": "model2vec", "model": "attacker/evil"}, "attacker/evil"),
-        ({"kind": "onnx", "file": "/etc/hostname", "sha256": "0" * 64}, "/etc/hostname"),
+        (
+            {"kind": "onnx", "file": "/etc/hostname", "sha256": "0" * 64},
+            "file 'hostname', which is not beside",
+        ),
     ],
 )
 def test_a_model_file_does_not_choose_what_is_read_or_downloaded(tmp_path, entry, words):
