@@ -1,5 +1,6 @@
 """Errors in a file are a single line that names it; damage never raises another error."""
 
+import gzip
 import itertools
 import os
 import sys
@@ -87,6 +88,19 @@ def test_bad_lines_of_csv(tmp_path, text, words):
     assert_refused(path, words)
 
 
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.jsonl.gz", "a.svm.gz"])
+def test_a_truncated_gzip_file_is_not_read_in_part(tmp_path, name):
+    lines = {"a.csv.gz": "a,label\n" + "1,2\n" * 9999, "a.svm.gz": "1 1:1\n" * 9999}
+    content = lines.get(name, '{"a": 1, "label": 2}\n' * 9999).encode()
+    (tmp_path / name).write_bytes(gzip.compress(content)[:-20])
+    assert_refused(tmp_path / name, "ended before the end-of-stream marker")
+
+
+@pytest.mark.parametrize("text", ['{\n"a": 1,\n"label": 2\n}\n', '[{"a": 1, "label": 2}]', '{"a"'])
+def test_json_lines_have_one_object_per_line(tmp_path, text):
+    assert_refused(write(tmp_path / "a.jsonl", text), "JSON")
+
+
 @pytest.mark.parametrize(
     "line", ["1 2:1 1:1", "1 1:1 1:2", "1 1:1:1", "1 1:one", "1 1:1 7", "1 -3:1", "1 :1", "1,2 1:1",
              "1:1 2:2"]
@@ -107,12 +121,12 @@ def test_errors_in_svmlight_name_the_rows(tmp_path, monkeypatch):
 ARRAYS = [
     (np.zeros((0, 3)), "has shape (0, 3)"),
     (np.zeros(3), "has shape (3,); features must have shape (rows, features)"),
-    (np.zeros((2, 2), complex), "complex128; features must be floats, integers or booleans"),
+    (np.zeros((2, 2), complex), "no column contains numbers"),
     ({"X": X, "y": Y[:5]}, "contains 5 labels 'y', but 6 rows"),
     ({"X": X, "y": np.eye(6)}, "labels 'y' have shape (6, 6)"),
     ({"X": X, "y": np.arange(6) * 1j}, "labels 'y' have type complex128"),
     ({"X": X, "y": np.array([b"a", b"\xff"] * 3)}, "labels 'y' are not UTF-8 text"),
-    ({"x": Y, "y": Y}, "has no feature matrix"),
+    ({"x": Y, "y": Y}, "no column contains numbers"),
 ]
 TABLES = [
     ({"a": pa.array([], pa.float64())}, "has no rows"),

@@ -264,9 +264,9 @@ def test_arrays_are_found_by_name_with_the_labels_of_the_same_part(tmp_path):
     X, y = np.ones((5, 2)), np.arange(5)
     path = tmp_path / "a.npz"
     np.savez(path, X_train=X, y_train=y, noise=X)
-    assert "features 'X_train', labels 'y_train' (found by name)" in open_rows(path).description
+    assert "features 'X_train', labels 'y_train' (label column found" in open_rows(path).description
     np.savez(path, X_train=X, y_train=y, X_test=X[:4], y_test=y[:4], noise=X, weight=y / 2)
-    with pytest.raises(DataFileError, match="several arrays may be.*: 'X_train', 'X_test'"):
+    with pytest.raises(DataFileError, match="several columns may be.*: 'X_train', 'X_test'"):
         open_rows(path)
     rows = open_rows(path, features="X_test")
     assert (rows.n_rows, whole(rows).labels.tolist()) == (4, [0, 1, 2, 3])
@@ -279,12 +279,14 @@ def test_arrays_are_found_by_name_with_the_labels_of_the_same_part(tmp_path):
     assert not open_rows(path, features="noise").has_labels
     assert not open_rows(path, features="X_test", labels=False).has_labels
     np.savez(path, one=X, two=X)
-    with pytest.raises(DataFileError, match="several arrays may be the features.*'one', 'two'"):
+    with pytest.raises(DataFileError, match="several columns may be the features.*'one', 'two'"):
         open_rows(path)
     np.savez(path, X=X, y=y, label=y)
-    with pytest.raises(DataFileError, match="several arrays may be the labels.*'y', 'label'"):
+    with pytest.raises(DataFileError, match="several columns may be the labels.*'y', 'label'"):
         open_rows(path)
-    with pytest.raises(DataFileError, match="has no array 'Z'; the arrays are: 'X', 'y', 'label'"):
+    with pytest.raises(
+        DataFileError, match="has no column 'Z'; the columns are: 'X', 'y', 'label'"
+    ):
         open_rows(path, features="Z")
 
 

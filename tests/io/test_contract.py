@@ -70,11 +70,7 @@ def test_every_format_gives_the_same_rows(tmp_path, monkeypatch, name, kind, cut
             assert batch.labels.dtype.kind == labels.dtype.kind
             at = stop
         assert at == N_ROWS
-    sampled, sampled_labels = rows.sample(6)
-    chosen = np.linspace(0, N_ROWS - 1, 6).astype(int)
-    np.testing.assert_array_equal(dense(sampled), X[chosen])
-    np.testing.assert_array_equal(sampled_labels, labels[chosen])
-    np.testing.assert_array_equal(dense(rows.sample(1000)[0]), X)
+    np.testing.assert_array_equal(dense(rows.load().X), X)
     # Two passes may run at the same time.
     for one, other in zip(rows.batches(), rows.batches(), strict=True):
         np.testing.assert_array_equal(dense(one.X), dense(other.X))
@@ -172,7 +168,7 @@ import sys
 import bitclass.io.tables, bitclass.io.text_tables
 from bitclass.io import open_rows
 
-bitclass.io.text_tables._BLOCK_BYTES = bitclass.io.tables._PIECE_BYTES = 1 << 18
+bitclass.io.text_tables._BLOCK_BYTES = bitclass.io.tables._PIECE_BYTES = 1 << 16
 
 def peak():  # not getrusage, which counts the process that started this one
     return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) * 1024

@@ -17,7 +17,7 @@ LABELS = ["a", "b", "a", "c", "b", "a"]
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
-    monkeypatch.setattr("bitclass.io.opening._MAX_BATCH_TEXTS", 4)
+    monkeypatch.setattr("bitclass.io.rows._MAX_BATCH_TEXTS", 4)
 
 
 def written(folder, kind):

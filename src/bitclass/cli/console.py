@@ -132,7 +132,7 @@ class ProgressBars:
         with closing(rows.batches()) as batches:
             for batch in batches:
                 if batch.first_row + len(batch) > start_row:
-                    yield batch.select(slice(max(0, start_row - batch.first_row), None))
+                    yield batch.slice(max(0, start_row - batch.first_row))
                     self(name, batch.first_row + len(batch), rows.n_rows)
 
     def epoch(self, record: Any) -> None:

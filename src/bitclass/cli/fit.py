@@ -242,6 +242,22 @@ def _copier(device: str) -> Callable[[Batch], Batch]:
     return copied
 
 
+def _spread(rows: Any, n_rows: int = 8192) -> tuple[Any, Any]:
+    """Rows spread evenly over all files, which may be sorted by class."""
+    import numpy as np
+    from scipy.sparse import vstack
+
+    places = np.linspace(0, rows.n_rows - 1, min(n_rows, rows.n_rows)).astype(np.intp)
+    parts, labels = [], []
+    for batch in rows.batches():
+        here = places - batch.first_row
+        here = here[(here >= 0) & (here < len(batch))]
+        parts.append(batch.X[here])
+        labels.append(batch.labels[here])
+    X = vstack(parts, format="csr") if rows.is_sparse else np.concatenate(parts)
+    return X, np.concatenate(labels)
+
+
 def _fit_rows(
     classifier: BinaryCodeClassifier,
     rows: Rows,
@@ -249,7 +265,7 @@ def _fit_rows(
     to_device: Callable[[Batch], Batch] | None,
 ) -> None:
     """Train on batches of rows, in memory independent of their number."""
-    X, y = rows.sample()
+    X, y = _spread(rows)
     assert y is not None
     parameters = classifier.get_params(deep=False)
     saves = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from bitclass.io.columns import choose_arrays
+from bitclass.io.columns import choose_columns, find_column
 from bitclass.io.errors import DataFileError, reading
 from bitclass.io.labels import label_dtype
 from bitclass.io.source import Batch, Request, Source
@@ -31,11 +32,10 @@ class NpzSource(Source):
             arrays = self._arrays()
             if not arrays:
                 raise DataFileError(f"{path}: contains no arrays")
-            shapes = {name: array.shape for name, array in arrays.items()}
-            numeric = {name for name, array in arrays.items() if _is_numeric(array.dtype)}
-            chosen = choose_arrays(path, shapes, numeric, request)
-            self.features, self.label, self.notes = chosen
-            self.columns = request.columns
+            kinds = {name: _kind(array) for name, array in arrays.items()}
+            self.columns = [find_column(path, list(kinds), name) for name in request.columns]
+            request = replace(request, columns=tuple(self.columns), feature_names=None)
+            self.features, self.label, self.notes = choose_columns(path, kinds, (), request)
             if self.features:
                 self._set_features(self.features[0], arrays[self.features[0]])
             vectors = [name for name in (self.label, *self.columns) if name is not None]
@@ -55,10 +55,6 @@ class NpzSource(Source):
 
     def _set_features(self, name: str, array: Any) -> None:
         what = f"{self.path}: array {name!r}" if name else f"{self.path}: the array"
-        if not _is_numeric(array.dtype):
-            raise DataFileError(
-                f"{what} has type {array.dtype}; features must be floats, integers or booleans"
-            )
         if len(array.shape) != 2 or 0 in array.shape:
             raise DataFileError(
                 f"{what} has shape {array.shape}; features must have shape (rows, features)"
@@ -74,7 +70,7 @@ class NpzSource(Source):
             raise DataFileError(
                 f"{self.path}: {what} have shape {array.shape}; expected one per row"
             )
-        if array.dtype.kind not in "SU" and not _is_numeric(array.dtype):
+        if _kind(array) not in ("text", "number", "list"):
             raise DataFileError(
                 f"{self.path}: {what} have type {array.dtype}; "
                 "expected integers, floats, booleans or text"
@@ -128,8 +124,13 @@ class NpySource(NpzSource):
         return np.array(open_memmap(self.path, mode="r")[rows], order="C")
 
 
-def _is_numeric(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in "biuf" and dtype.char != "g"
+def _kind(array: Any) -> str:
+    """The kind of a column in `choose_columns`."""
+    if array.dtype.kind in "SU":
+        return "text"
+    if array.dtype.kind not in "biuf" or array.dtype.char == "g":
+        return str(array.dtype)
+    return "list" if len(array.shape) == 2 else "number"
 
 
 def _load_sparse(path: Path) -> Any:

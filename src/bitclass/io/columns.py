@@ -15,7 +15,7 @@ from pathlib import Path
 from bitclass.io.errors import DataFileError, listed
 from bitclass.io.source import Request
 
-__all__ = ["choose_arrays", "choose_columns", "find_column"]
+__all__ = ["choose_columns", "find_column"]
 
 _LABEL_NAMES = "y|labels|label|targets|target|classes|class"
 # pandas renames a second column "label" to "label.1".
@@ -42,7 +42,7 @@ def choose_columns(
     """Choose the feature columns and the label column of a table; also returns notes.
 
     `kinds` maps column names to "number", "list", "text" or another type, and `index` are the
-    index columns of pandas.
+    index columns of pandas. The matrices of an npz file are columns of lists.
     """
     names = list(kinds)
     index = {*index, *(name for name in names if _UNNAMED.fullmatch(name))}
@@ -52,7 +52,16 @@ def choose_columns(
     wanted, excluded = _requested(path, names, index, request)
     unavailable = {*excluded, *wanted, *model_names, *request.columns}
     free = [name for name in names if name not in unavailable]
-    label, notes = _label_column(path, names, free, request)
+    lists = [name for name in wanted or free if kinds[name] == "list"]
+    if not wanted:
+        lists = [name for name in lists if name != request.labels and not _LABEL.fullmatch(name)]
+        lists = [name for name in lists if _FEATURES.fullmatch(name)] or lists
+        if len(lists) > 1 and request.features is not False and not model_names:
+            raise DataFileError(
+                f"{path}: several columns may be the features; name one with --features "
+                f"(features=): {listed(lists)}"
+            )
+    label, notes = _label_column(path, names, free, request, lists)
     features: list[str] = []
     if request.features is False:
         pass
@@ -66,16 +75,16 @@ def choose_columns(
         notes.append("features matched by name")
     elif wanted:
         features = wanted
+    elif lists:
+        features = lists
     else:
         candidates = [name for name in free if name != label]
-        features = _column_of_lists(path, kinds, candidates)
-        if not features:
-            skipped = {name: "an identifier" for name in candidates if _ID.fullmatch(name)}
-            skipped |= {name: "the index of a data frame" for name in candidates if name in index}
-            skipped |= {name: f"a second {label!r}" for name in candidates if _copies(name, label)}
-            features = [name for name in candidates if name not in skipped]
-            notes += [f"skipped {name!r}, {reason}" for name, reason in skipped.items()]
-        if not any(kinds[name] in ("number", "list") for name in features):
+        skipped = {name: "an identifier" for name in candidates if _ID.fullmatch(name)}
+        skipped |= {name: "the index of a data frame" for name in candidates if name in index}
+        skipped |= {name: f"a second {label!r}" for name in candidates if _copies(name, label)}
+        features = [name for name in candidates if name not in skipped]
+        notes += [f"skipped {name!r}, {reason}" for name, reason in skipped.items()]
+        if not any(kinds[name] == "number" for name in features):
             raise DataFileError(
                 f"{path}: no column contains numbers; the columns are: {listed(names)}"
             )
@@ -125,7 +134,7 @@ def _requested(
 
 
 def _label_column(
-    path: Path, names: Sequence[str], free: Sequence[str], request: Request
+    path: Path, names: Sequence[str], free: Sequence[str], request: Request, lists: Sequence[str]
 ) -> tuple[str | None, list[str]]:
     """Find the label column, even if labels are not requested, to exclude it from the features."""
     if isinstance(request.labels, str):
@@ -133,6 +142,8 @@ def _label_column(
     if request.only_labels and len(names) == 1:
         return names[0], []
     candidates = [name for name in free if _LABEL.fullmatch(name)]
+    if len(lists) == 1:  # y_test belongs to X_test
+        candidates = [name for name in candidates if _suffix(name) == _suffix(lists[0])]
     if len(candidates) == 1:
         what = "label column skipped" if request.labels is False else "label column found by name"
         return candidates[0], [f"{what}: {candidates[0]!r}"]
@@ -151,18 +162,6 @@ def _label_column(
     return None, []
 
 
-def _column_of_lists(path: Path, kinds: Mapping[str, str], names: Sequence[str]) -> list[str]:
-    """The only column of lists, or the only one with a name typical of features, if any."""
-    lists = [name for name in names if kinds[name] == "list"]
-    if len(lists) > 1:
-        lists = [name for name in lists if _FEATURES.fullmatch(name)] or lists
-    if len(lists) > 1:
-        raise DataFileError(
-            f"{path}: several columns may be the features; name one with features=: {listed(lists)}"
-        )
-    return lists
-
-
 def _check_numbers(path: Path, kinds: Mapping[str, str], of_model: bool) -> None:
     if len(kinds) > 1 and "list" in kinds.values():
         raise DataFileError(f"{path}: features must be one column of lists, or columns of numbers")
@@ -178,46 +177,6 @@ def _check_numbers(path: Path, kinds: Mapping[str, str], of_model: bool) -> None
             f"{path}: column {wrong[0]!r} is not numeric (its type is {kinds[wrong[0]]}); "
             + ("the model was fitted with it" if of_model else advice)
         )
-
-
-def choose_arrays(
-    path: Path, shapes: Mapping[str, tuple[int, ...]], numeric: Collection[str], request: Request
-) -> tuple[list[str], str | None, list[str]]:
-    """Choose the feature array (one of `numeric`) and the label array; also returns notes."""
-    names, features = list(shapes), list(request.features or ())
-    for name in (*features, request.labels, *request.columns):
-        if isinstance(name, str) and name not in shapes:
-            raise DataFileError(f"{path}: has no array {name!r}; the arrays are: {listed(names)}")
-    if len(features) > 1:
-        raise DataFileError(f"{path}: features must be one array, but features= names several")
-    free = [name for name in names if name != request.labels and name not in request.columns]
-    is_found = False
-    if not features and request.features is not False:
-        matrices = [name for name in free if len(shapes[name]) == 2 and name in numeric]
-        named = [name for name in matrices if _FEATURES.fullmatch(name)]
-        features = named or matrices or names[:1] * (len(names) == 1)
-        if len(features) != 1:
-            what = "several arrays may be the features" if features else "has no feature matrix"
-            raise DataFileError(
-                f"{path}: {what}; name one with --features (features=): {listed(features or names)}"
-            )
-        is_found = len(names) > 1
-    label = None if request.labels is False else request.labels
-    if request.labels is None:
-        # y_test belongs to X_test.
-        suffixes = {_suffix(name) for name in features}
-        candidates = [name for name in free if name not in features and _LABEL.fullmatch(name)]
-        candidates = [name for name in candidates if not features or _suffix(name) in suffixes]
-        if request.only_labels and len(names) == 1:
-            candidates = names
-        if len(candidates) > 1 or (request.only_labels and not candidates):
-            raise DataFileError(
-                f"{path}: several arrays may be the labels; name one with --labels (labels=): "
-                f"{listed(candidates or names)}"
-            )
-        label = candidates[0] if candidates else None
-        is_found = is_found or (label is not None and len(names) > 1)
-    return features, label, ["found by name"] if is_found else []
 
 
 def _suffix(name: str) -> str:

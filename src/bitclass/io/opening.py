@@ -32,7 +32,6 @@ FORMATS = {
     "lines": ("lines.LinesSource", (".txt",)),
 }
 _TEXT_FORMATS = ("csv", "jsonl", "svmlight", "lines")
-_MAX_BATCH_TEXTS = 8192
 
 
 def open_rows(
@@ -143,8 +142,6 @@ def open_rows(
         label_sources = _open_labels(_files(labels_file, None, "labels_file"), request, sources)
         label_rows = FileRows(label_sources, _label_dtype(label_sources, classes))
         found = np.concatenate([batch.labels for batch in label_rows.batches()])
-    if text is not None and rows_per_batch is None:
-        rows_per_batch = _MAX_BATCH_TEXTS
     names = list(sources[0].columns)
     return FileRows(
         sources,
@@ -289,14 +286,10 @@ def _open_labels(
     n_rows = sum(source.n_rows for source in sources)
     n_labels = sum(source.n_rows for source in label_sources)
     if n_labels != n_rows:
-        advice = ""
-        if format_of(paths[0]) == "csv":
-            advice = "; a CSV file starts with column names unless --no-header (header=False)"
-        elif format_of(paths[0]) == "lines":
-            advice = "; a .txt file has one label per line and no header"
         raise DataFileError(
             f"{paths[0]}{more(paths)}: contains {n_labels} labels, but there are {n_rows} rows in "
-            f"{sources[0].path}{more(sources)}{advice}"
+            f"{sources[0].path}{more(sources)}; CSV starts with column names unless --no-header "
+            "(header=False), and .txt files have no header"
         )
     return label_sources
 

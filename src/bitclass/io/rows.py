@@ -20,6 +20,7 @@ __all__ = ["FileRows", "Rows", "prefetch"]
 
 _BATCH_BYTES = 64 << 20
 _MAX_BATCH_ROWS = 65_536
+_MAX_BATCH_TEXTS = 8192
 _T = TypeVar("_T")
 _END = object()
 
@@ -94,49 +95,11 @@ class Rows(ABC):
         with closing(self.batches()) as batches:
             return join_batches(list(batches))
 
-    def sample(self, n_rows: int = 8192) -> tuple[Any, NDArray[Any] | None]:
-        """Sample rows evenly in one pass over all files, since these may be sorted by class.
-
-        Parameters
-        ----------
-        n_rows : int, default=8192
-            Maximum number of rows; if there are no more, all rows are returned, in order.
-
-        Returns
-        -------
-        X : ndarray or CSR array of shape (n_sampled, n_features)
-        labels : ndarray of shape (n_sampled,), or None
-        """
-        wanted = np.linspace(0, self.n_rows - 1, min(n_rows, self.n_rows)).astype(np.intp)
-        parts = []
-        with closing(self.batches()) as batches:
-            for batch in batches:
-                here = wanted - batch.first_row
-                parts.append(batch.select(here[(here >= 0) & (here < len(batch))]))
-        joined = join_batches([part for part in parts if len(part)])
-        return joined.X, joined.labels
-
 
 class FileRows(Rows):
     """Rows of one or several files; created by `open_rows`.
 
     No file stays open between passes, and several passes may run concurrently.
-
-    Parameters
-    ----------
-    sources : sequence of Source
-        The files, in order.
-    label_dtype : dtype or None
-        Type of the labels in the sources, if any.
-    roles : mapping of str to str
-        Names of the columns with "sample_weight", "groups" and "text".
-    columns : sequence of str
-        Names of the further columns.
-    labels : ndarray of shape (n_rows,), optional
-        Labels read from separate files.
-    label_sources : sequence of Source
-        The separate label files.
-    rows_per_batch : int, optional
     """
 
     def __init__(
@@ -165,12 +128,13 @@ class FileRows(Rows):
         self._rows_per_batch = rows_per_batch or self._default_rows_per_batch()
 
     def _default_rows_per_batch(self) -> int:
-        """About 64 MB of features."""
+        """About 64 MB of features or texts."""
         row_bytes = float(self.n_features * self.dtype.itemsize)
         if self.is_sparse or not self.n_features:  # estimate from the file sizes
             n_bytes = sum(source.path.stat().st_size for source in self._sources)
             row_bytes = max(1.0, 2 * n_bytes / self.n_rows)
-        return int(min(max(_BATCH_BYTES // row_bytes, 1), _MAX_BATCH_ROWS))
+        limit = _MAX_BATCH_TEXTS if "text" in self._roles else _MAX_BATCH_ROWS
+        return int(min(max(_BATCH_BYTES // row_bytes, 1), limit))
 
     def batches(self) -> Generator[Batch, None, None]:
         """Yield all rows in order; the next batch is read while the current one is used.
@@ -191,7 +155,7 @@ class FileRows(Rows):
             for piece in pieces:
                 start = 0
                 while start < len(piece):
-                    part = piece.select(slice(start, start + n_missing))
+                    part = piece.slice(start, start + n_missing)
                     parts.append(part)
                     start, n_missing = start + len(part), n_missing - len(part)
                     if n_missing == 0:
@@ -276,17 +240,15 @@ def prefetch(items: Iterable[_T]) -> Generator[_T, None, None]:
 
 def _numbers(path: Path, values: NDArray[Any], first_row: int, name: str) -> NDArray[np.float64]:
     """Convert sample weights, which are text in CSV files, to numbers."""
-    converted: NDArray[np.float64] = np.empty(len(values))
-    for i, value in enumerate(values.tolist()):
-        try:
-            converted[i] = float(value)
-        except (TypeError, ValueError):
-            converted[i] = np.nan
+    try:
+        converted = values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataFileError(f"{path}: column {name!r} must contain weights: {error}") from error
     wrong = ~(np.isfinite(converted) & (converted >= 0))
     if wrong.any():
         row = int(np.argmax(wrong))
         raise DataFileError(
-            f"{path}: row {first_row + row} has the weight {values[row]!r:.60} in column {name!r}; "
+            f"{path}: row {first_row + row} has the weight {converted[row]} in column {name!r}; "
             "weights must be finite numbers, 0 or more"
         )
     return converted
@@ -304,30 +266,21 @@ def _texts(path: Path, values: NDArray[Any], first_row: int, name: str) -> Seque
     return texts
 
 
-def _check_finite(
-    path: Path, X: Any, first_row: int, feature_names: Sequence[str] | None = None
-) -> None:
+def _check_finite(path: Path, X: Any, first_row: int, feature_names: Sequence[str] | None) -> None:
     """Raise an error that names the first row and feature of X (k, d) with NaN or infinity."""
     values = X if isinstance(X, np.ndarray) else X.data
-    if values.dtype.kind != "f":
-        return
-    with np.errstate(over="ignore", invalid="ignore"):
-        # A sum is cheaper than testing every value, which is needed only if it is not finite.
-        if np.isfinite(values.sum(dtype=np.float32 if values.itemsize == 2 else None)):
-            return
     wrong = ~np.isfinite(values)
     if not wrong.any():
         return
     if isinstance(X, np.ndarray):
         row, column = (int(place[0]) for place in np.nonzero(wrong))
-        value = X[row, column]
     else:
         i = int(np.argmax(wrong))
         row, column = int(np.searchsorted(X.indptr, i, side="right")) - 1, int(X.indices[i])
-        value = values[i]
     name = repr(feature_names[column]) if feature_names else str(column)
     raise DataFileError(
-        f"{path}: row {first_row + row} has {value} in feature {name}; features must be finite"
+        f"{path}: row {first_row + row} has {values[wrong][0]} in feature {name}; features must be "
+        "finite"
     )
 
 

@@ -49,23 +49,15 @@ class Batch:
                 return len(values)
         return 0
 
-    def select(self, rows: Any) -> Batch:
-        """Select rows, by a slice or an array of positions in this batch."""
+    def slice(self, start: int, stop: int | None = None) -> Batch:
+        """Slice the rows, counted from 0 in this batch."""
 
         def part(values: Any) -> Any:
-            if values is None or not isinstance(values, list):
-                return None if values is None else values[rows]
-            return values[rows] if isinstance(rows, slice) else [values[row] for row in rows]
+            return None if values is None else values[start:stop]
 
-        return Batch(
-            part(self.X),
-            part(self.labels),
-            self.first_row + ((rows.start or 0) if isinstance(rows, slice) else 0),
-            {name: part(values) for name, values in self.columns.items()},
-            part(self.sample_weight),
-            part(self.groups),
-            part(self.texts),
-        )
+        columns = {name: part(values) for name, values in self.columns.items()}
+        others = map(part, (self.sample_weight, self.groups, self.texts))
+        return Batch(part(self.X), part(self.labels), self.first_row + start, columns, *others)
 
 
 def join_batches(batches: Sequence[Batch]) -> Batch:
@@ -74,25 +66,26 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
     if len(batches) == 1:
         return first
 
-    def joined(parts: list[Any]) -> Any:
+    def joined(parts: Sequence[Any]) -> Any:
+        if parts[0] is None:
+            return None
         if isinstance(parts[0], np.ndarray):
             return np.concatenate(parts)
         if isinstance(parts[0], list):
             return [value for part in parts for value in part]
-        if parts[0] is None:
-            return None
         from scipy.sparse import vstack
 
         return vstack(parts, format="csr")
 
+    def all_of(name: str) -> Any:
+        return joined([getattr(batch, name) for batch in batches])
+
     return Batch(
-        joined([batch.X for batch in batches]),
-        joined([batch.labels for batch in batches]),
+        all_of("X"),
+        all_of("labels"),
         first.first_row,
         {name: joined([batch.columns[name] for batch in batches]) for name in first.columns},
-        joined([batch.sample_weight for batch in batches]),
-        joined([batch.groups for batch in batches]),
-        joined([batch.texts for batch in batches]),
+        *map(all_of, ("sample_weight", "groups", "texts")),
     )
 
 
@@ -115,45 +108,22 @@ class Request:
 
 
 class Source(ABC):
-    """A file that is open only while rows are read.
-
-    Attributes
-    ----------
-    path : Path
-    format_name : str
-    n_rows, n_features : int
-    dtype : dtype
-        Type of the features.
-    is_sparse : bool
-        Whether the features are CSR arrays.
-    features : sequence of str
-        The feature columns, or the feature array.
-    has_names : bool
-        Whether `features` are feature names, so that they can be matched by name.
-    label : str or None
-        The label column or array.
-    label_dtype : dtype or None
-        Type of the labels.
-    columns : sequence of str
-        Name of each of the `columns` of the request.
-    notes : list of str
-        What was found by name, and what was skipped.
-    """
+    """A file that is open only while rows are read; its constructor takes a path and a request."""
 
     format_name: str
-    is_sparse = False
-    has_names = False
     n_rows = 0
     n_features = 0
-    dtype: np.dtype[Any] = np.dtype(np.float64)
-    features: Sequence[str] = ()
-    label: str | None = None
+    is_sparse = False  # whether the features are CSR arrays
+    dtype: np.dtype[Any] = np.dtype(np.float64)  # of the features
+    features: Sequence[str] = ()  # the feature columns, or the feature array
+    has_names = False  # whether `features` are feature names, to be matched by name
+    label: str | None = None  # the label column or array
     label_dtype: np.dtype[Any] | None = None
-    columns: Sequence[str] = ()
+    columns: Sequence[str] = ()  # name of each of the `columns` of the request
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.notes: list[str] = []
+        self.notes: list[str] = []  # what was found by name, and what was skipped
 
     @abstractmethod
     def read(self, rows_per_piece: int) -> Iterator[Batch]:

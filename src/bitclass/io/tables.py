@@ -171,12 +171,16 @@ class TableSource(Source):
                     f"{self.features[0]!r}, but the first row has {self.n_features}"
                 )
             values = column.flatten()
-            self._check_no_nulls(values, row, self.features[0], self.n_features)
+            missing = (
+                f"has no value in column {self.features[0]!r}; features must be finite numbers"
+            )
+            self._check_no_nulls(values, row, missing, self.n_features)
             return np.reshape(values.to_numpy(zero_copy_only=False), (-1, self.n_features))
         X = np.empty((piece.num_rows, self.n_features), self.dtype)
         for place, name in enumerate(self.features):
             column = piece.column(name)
-            self._check_no_nulls(column, row, name)
+            missing = f"has no value in column {name!r}; features must be finite numbers"
+            self._check_no_nulls(column, row, missing)
             X[:, place] = column.to_numpy(zero_copy_only=False)
         return X
 
@@ -186,21 +190,14 @@ class TableSource(Source):
         column = piece.column(self.label)
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
-        if column.null_count:
-            raise DataFileError(f"{self.path}: row {row + _first_null(column)} has no label")
+        self._check_no_nulls(column, row, "has no label")
         values = column.to_numpy(zero_copy_only=False)
         return values.astype(np.str_) if values.dtype.kind == "O" else np.asarray(values)
 
-    def _check_no_nulls(self, values: Any, row: int, name: str, values_per_row: int = 1) -> None:
+    def _check_no_nulls(self, values: Any, row: int, missing: str, per_row: int = 1) -> None:
         if values.null_count:
-            raise DataFileError(
-                f"{self.path}: row {row + _first_null(values) // values_per_row} has no value in "
-                f"column {name!r}; features must be finite numbers"
-            )
-
-
-def _first_null(column: Any) -> int:
-    return int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+            first = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
+            raise DataFileError(f"{self.path}: row {row + first // per_row} {missing}")
 
 
 def _numpy_type(kind: Any) -> np.dtype[Any]:

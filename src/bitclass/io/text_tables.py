@@ -23,7 +23,8 @@ from bitclass.io.tables import TableSource
 
 __all__ = ["CsvSource", "JsonSource"]
 
-_BLOCK_BYTES = 16 << 20
+# The largest row of a CSV file. pyarrow reads up to 32 blocks ahead.
+_BLOCK_BYTES = 4 << 20
 
 
 class CsvSource(TableSource):
@@ -36,6 +37,8 @@ class CsvSource(TableSource):
         with open_text(self.path) as stream:
             self._is_gzip = isinstance(stream, gzip.GzipFile)
             first = next((line for line in stream if line.strip(b"\xef\xbb\xbf \r\n")), b"")
+            while self._is_gzip and stream.read(1 << 20):
+                pass  # raises an error if the file is truncated, which pyarrow does not notice
         self._delimiter = max(",;\t", key=first.decode("latin-1").count)
         if re.search(r"\.(tsv|tab)(\.|$)", self.path.name.lower()):
             self._delimiter = "\t"
@@ -90,7 +93,7 @@ class CsvSource(TableSource):
         """Yield record batches of the columns in `types`."""
         raw_names = dict(zip(self._schema.names, self._raw_names, strict=True))
         raw_types = {raw_names[name]: kind for name, kind in types.items()}
-        with self._named_columns(), self._reader(raw_types) as reader:
+        with self._reader(raw_types) as reader:
             for batch in reader:
                 yield batch.rename_columns(list(types))
 
@@ -113,22 +116,20 @@ class CsvSource(TableSource):
         convert = pa.csv.ConvertOptions(strings_can_be_null=False)
         if types is not None:
             convert.column_types, convert.include_columns = types, list(types)
-        with pa.OSFile(str(self.path)) as file:
-            stream = pa.CompressedInputStream(file, "gzip") if self._is_gzip else file
-            with stream, pa.csv.open_csv(stream, read, parse, convert) as reader:
-                yield reader
-
-    @contextmanager
-    def _named_columns(self) -> Iterator[None]:
-        """Replace the column number in pyarrow's error messages by its name."""
         try:
-            yield
+            with pa.OSFile(str(self.path)) as file:
+                stream = pa.CompressedInputStream(file, "gzip") if self._is_gzip else file
+                with stream, pa.csv.open_csv(stream, read, parse, convert) as reader:
+                    yield reader
         except pa.ArrowInvalid as error:
-            place = re.search(r"In CSV column #(\d+)", str(error))
-            if place is None:
-                raise
-            name = f"in column {self._schema.names[int(place[1])]!r}"
-            raise DataFileError(f"{self.path}: {str(error).replace(place[0], name)}") from error
+            reason = str(error)
+            if "straddling" in reason:
+                limit = _BLOCK_BYTES >> 20
+                raise DataFileError(f"{self.path}: has a row of more than {limit} MB") from error
+            if (place := re.search(r"In CSV column #(\d+)", reason)) and types is not None:
+                name = f"in column {self._schema.names[int(place[1])]!r}"
+                raise DataFileError(f"{self.path}: {reason.replace(place[0], name)}") from error
+            raise
 
 
 def _is_number(text: str) -> bool:
@@ -158,11 +159,14 @@ class JsonSource(TableSource):
                 explicit_schema=self._schema, unexpected_field_behavior="ignore"
             )
         block = b"\n".join(lines)
-        return pa.json.read_json(
+        table = pa.json.read_json(
             pa.BufferReader(block),
             read_options=pa.json.ReadOptions(block_size=len(block) + 1),
             parse_options=options,
         )
+        if table.num_rows != len(lines):
+            raise DataFileError(f"{self.path}: must contain one JSON object per line")
+        return table
 
     def _read_schema(self, request: Request) -> Any:
         first = next(self._blocks(), None)
@@ -188,6 +192,8 @@ class JsonSource(TableSource):
             yield from self._table(lines).select(self._wanted).combine_chunks().to_batches()
 
     def _values(self, name: str, column: Any, row: int) -> NDArray[Any]:
+        if pa.types.is_nested(column.type):
+            raise DataFileError(f"{self.path}: column {name!r} must contain numbers or text")
         values = super()._values(name, column, row)
         if pa.types.is_floating(column.type):
             # pyarrow reads integers outside int64, and those beside floats, as doubles.

@@ -133,7 +133,9 @@ def open_texts(
     [['good morning', 'see you']]
     """
     files = [Path(paths)] if isinstance(paths, str | os.PathLike) else list(map(Path, paths))
-    are_lines = (format or all(format_of(path) == "lines" for path in files)) in ("lines", True)
+    are_lines = format == "lines"
+    if format is None:
+        are_lines = all(format_of(path) == "lines" for path in files)
     if column is None and not are_lines:
         raise DataFileError(f"{files[0]}: name the text column with --text")
     if column is not None and column == labels:
