@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-NATIVE := CMakeLists.txt $(wildcard native/*.* native/simd/*)
+NATIVE := CMakeLists.txt $(wildcard native/*.* native/paper/* native/simd/*)
 
 .PHONY: help setup demo test test-faults test-images test-torch browser lint format bench accuracy reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster serving fuzz sanitize neon wheel image-root onnx-agreement clean
 .DEFAULT_GOAL := help
@@ -20,7 +20,7 @@ $(VENV)/installed: pyproject.toml $(NATIVE)
 
 setup: $(VENV)/installed  ## create the environment in .venv
 
-demo: setup  ## recognise 2,200 characters in unseen typefaces, compared with linear models (1 to 2 minutes)
+demo: setup  ## recognise 2,200 characters in unseen typefaces, compared with linear models (less than a minute)
 	$(BIN)/bitclass demo
 
 test: setup lint  ## lint, type checks and all tests
@@ -70,8 +70,8 @@ bench: $(VENV)/bench  ## speed relative to other libraries (about 10 minutes)
 accuracy: setup  ## accuracy on real datasets, compared with linear models (about 1 hour; resumable)
 	$(BIN)/python benchmarks/accuracy.py
 
-reproduce: setup  ## the paper's tables and figures (about 3 hours; resumable)
-	$(BIN)/python -m reproduction run --data $(or $(BITCLASS_DATA),../shared/data) --seeds 2 --time-limit 300 --out benchmarks/results/reproduction
+reproduce: setup  ## the paper's tables and figures (about 45 minutes on 2 idle cores; resumable)
+	$(BIN)/python -m reproduction run --data $(or $(BITCLASS_DATA),../shared/data) --jobs 2 --time-limit 300 --out benchmarks/results/reproduction
 
 reproduce-quick: setup  ## the same on small data, in build/reproduction (about 2 minutes)
 	$(BIN)/python -m reproduction run --quick --out build/reproduction

@@ -20,7 +20,7 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from bitclass import BinaryCodeClassifier
-from bitclass.cli.evaluate import calibration_gaps
+from bitclass.cli.evaluate import calibration_bins, calibration_error
 from harness import DATA, NAMES, RESULTS, Rows, load, present, seconds_of, sweep, write_page
 
 #: The methods to compare.
@@ -62,8 +62,8 @@ def fit_and_measure(rows: Rows, classifier: BinaryCodeClassifier) -> dict[str, A
         warnings.simplefilter("ignore")
         seconds = seconds_of(lambda: classifier.fit(rows.X, rows.y))
     right = classifier.predict(rows.X_test) == rows.y_test
-    top, _ = classifier.top_classes(rows.X_test, min(5, len(classifier.classes_)))
-    gaps = calibration_gaps(classifier.predict_proba(rows.X_test).max(axis=1), right)
+    top, *_ = classifier.top_classes(rows.X_test, min(5, len(classifier.classes_)))
+    bins = calibration_bins(classifier.predict_proba(rows.X_test).max(axis=1), right)
     model = classifier.packed()
     rescore, model.rescore = model.rescore, 0
     nearest = float(np.mean(model.predict(rows.X_test) == rows.y_test))
@@ -73,7 +73,7 @@ def fit_and_measure(rows: Rows, classifier: BinaryCodeClassifier) -> dict[str, A
         "nearest": round(nearest, 5),
         "rescore": rescore,
         "top5": round(float((top == rows.y_test[:, None]).any(axis=1).mean()), 5),
-        "calibration_error": round(float(np.abs(gaps).sum()) / len(right), 4),
+        "calibration_error": round(calibration_error(bins), 4),
         "fit_seconds": round(seconds, 2),
         "epochs": (classifier.refinement_ or {}).get("epochs", 0),
     }

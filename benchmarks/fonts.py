@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass.cli.characters import gradient_features
+
 ROOT = Path("/usr/share/fonts")
 CACHE = Path(__file__).parents[1] / "build" / "characters"
 #: The CJK Unified Ideographs of Unicode 1.1.
@@ -24,7 +26,7 @@ UNIFIED = range(0x4E00, 0x9FA6)
 _BLOCKS = (range(0x3400, 0x4DC0), range(0x4E00, 0xA000), range(0x20000, 0x323B0))
 
 SIZE = 64
-N_DIRECTIONS, N_CELLS = 8, 8
+N_CELLS = 8
 # A glyph shared by more characters than this is a placeholder.
 _MAX_SHARED = 4
 _GLYPHS_PER_BLOCK = 256
@@ -130,7 +132,8 @@ def _drawn(path: Path, index: int):
                 block.append(character)
                 images.append(image)
         if block:
-            yield from zip(block, gradient_features(np.stack(images)), strict=True)
+            features = gradient_features(np.stack(images), N_CELLS).astype(np.float16)
+            yield from zip(block, features, strict=True)
 
 
 def _characters(path: Path, index: int) -> list[int]:
@@ -177,43 +180,6 @@ def glyph(font, character: str) -> NDArray[np.uint8] | None:
     return np.asarray(
         image.transform((SIZE, SIZE), Image.Transform.EXTENT, box, Image.Resampling.BILINEAR)
     )
-
-
-def _cells() -> NDArray[np.float32]:
-    """Weights (64, 8) of the pixels of a line in overlapping cells: Gaussians at the centres."""
-    width = SIZE / N_CELLS
-    centres = (np.arange(N_CELLS) + 0.5) * width - 0.5
-    deviation = np.sqrt(2.0) * width / np.pi
-    distance = (np.arange(SIZE)[:, None] - centres) / deviation
-    return np.exp(-0.5 * distance**2).astype(np.float32)
-
-
-def gradient_features(images: NDArray[np.uint8]) -> NDArray[np.float16]:
-    """Gradient features (n, 512) of images (n, 64, 64)."""
-    padded = np.pad(images.astype(np.float32) / 255.0, ((0, 0), (1, 1), (1, 1)))
-    rows = padded[:, :-2] + 2.0 * padded[:, 1:-1] + padded[:, 2:]
-    columns = padded[:, :, :-2] + 2.0 * padded[:, :, 1:-1] + padded[:, :, 2:]
-    gx = rows[:, :, 2:] - rows[:, :, :-2]  # Sobel filters
-    gy = columns[:, 2:] - columns[:, :-2]
-    # Each gradient is decomposed into the two neighbouring directions.
-    ax, ay = np.abs(gx), np.abs(gy)
-    along_x, along_y = np.maximum(ax - ay, 0.0), np.maximum(ay - ax, 0.0)
-    diagonal = np.sqrt(2.0, dtype=np.float32) * np.minimum(ax, ay)
-    right, up = gx > 0, gy > 0
-    parts = (
-        along_x * right,
-        diagonal * (right & up),
-        along_y * up,
-        diagonal * (~right & up),
-        along_x * ~right,
-        diagonal * ~(right | up),
-        along_y * ~up,
-        diagonal * (right & ~up),
-    )
-    cells = _cells()
-    pooled = [cells.T @ (part @ cells) for part in parts]
-    features = np.stack(pooled, axis=1).reshape(len(images), -1)
-    return np.sqrt(features).astype(np.float16)
 
 
 if __name__ == "__main__":

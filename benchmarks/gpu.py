@@ -24,7 +24,7 @@ import torch
 import harness
 from bitclass import BinaryCodeClassifier
 from bitclass.arrays import add_gram, class_sums
-from bitclass.device import device_search
+from bitclass.device import DeviceModel
 from harness import RESULTS, load, sweep, threads_of_all, write_page
 
 RANK = 96  # of the class means, and of most of the variation within classes
@@ -128,13 +128,13 @@ def prediction(classifier: BinaryCodeClassifier, X: Any, y: Any) -> Values:
     """Nanoseconds per row in batches, end to end and for each part."""
     accuracy = classifier.score(X, y)
     model = classifier.packed()
-    search = device_search(model, X)
-    F = search.projected(X)
+    search = DeviceModel(model, X.device)
+    F = search.bit_scores(X)
     scale, m = 1e9 / len(X), model.n_rescored
     work: dict[str, Callable[[], Any]] = {
-        "projected": lambda: search.projected(X),
+        "projected": lambda: search.bit_scores(X),
         "nearest": lambda: search.nearest(F, m),
-        "short_list": lambda: search._rescored(F, search.nearest(F, m), 1.0),
+        "short_list": lambda: search._rescored(F, search.nearest(F, m)),
         "predict": lambda: classifier.predict(X),
     }
     found = {f"{part}_ns": scale * seconds_of(one, 20) for part, one in work.items()}

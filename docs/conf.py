@@ -56,7 +56,6 @@ python_use_unqualified_type_names = True
 sphinx_gallery_conf = {
     "examples_dirs": str(ROOT / "examples" / "gallery"),
     "gallery_dirs": "gallery",
-    "ignore_pattern": r"typefaces\.py",
     "within_subsection_order": "FileNameSortKey",
     "remove_config_comments": True,
     "show_memory": False,

@@ -8,6 +8,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV, train_test_split
 
 from bitclass import BinaryCodeClassifier
+from bitclass.paper import PaperClassifier
 
 X, y = load_digits(return_X_y=True)
 X, X_test, y, y_test = train_test_split(X, y, random_state=0, stratify=y)
@@ -25,9 +26,9 @@ for true, best, bits, p in zip(y_test, labels, distances, probabilities, strict=
 codes = classifier.encode(X_test)
 print(f"codes: {codes.shape[0]} x {codes.shape[1]} bytes")
 
-# The method as published, without the library's additions.
+# The method as published.
 for loss in ("hinge", "exponential"):
-    paper = BinaryCodeClassifier.paper(n_bits=128, loss=loss, random_state=0).fit(X, y)
+    paper = PaperClassifier(n_bits=128, loss=loss, random_state=0).fit(X, y)
     print(f"accuracy of the paper's method, {loss} loss: {paper.score(X_test, y_test):.3f}")
 
 # A class that appears later: the hash function is extended, without the old rows.

@@ -1,8 +1,10 @@
 // Feature sums of each class, in one pass over the rows, limited by memory bandwidth.
 #include <algorithm>
+#include <numeric>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
-#include "class_runs.hpp"
 #include "dispatch.hpp"
 #include "pool.hpp"
 #include "training.hpp"
@@ -26,6 +28,36 @@ std::size_t features_per_task(std::size_t n_features, std::size_t n_row_tasks) {
 }
 
 }  // namespace
+
+void require_classes(const std::intptr_t* labels, std::size_t n, std::size_t n_classes, const char* name) {
+    std::size_t largest = 0;
+    // Negative labels become huge when converted to unsigned.
+    for (std::size_t i = 0; i < n; ++i) largest = std::max(largest, static_cast<std::size_t>(labels[i]));
+    if (n > 0 && largest >= n_classes) {
+        throw std::invalid_argument(std::string(name) + ": expected class indices in [0, " + std::to_string(n_classes) +
+                                    "), found " + std::to_string(static_cast<std::intptr_t>(largest)));
+    }
+}
+
+std::vector<std::size_t> order_by_label(const std::intptr_t* labels, std::size_t n) {
+    if (std::is_sorted(labels, labels + n)) return {};
+    std::vector<std::size_t> order(n);
+    const auto [lowest, highest] = std::minmax_element(labels, labels + n);
+    // Unsigned, so that the difference cannot overflow.
+    const std::size_t range = static_cast<std::size_t>(*highest) - static_cast<std::size_t>(*lowest);
+    if (range <= 4 * n) {
+        const std::size_t base = static_cast<std::size_t>(*lowest);
+        std::vector<std::size_t> starts(range + 2);
+        for (std::size_t i = 0; i < n; ++i) ++starts[static_cast<std::size_t>(labels[i]) - base + 1];
+        std::partial_sum(starts.begin(), starts.end(), starts.begin());
+        for (std::size_t i = 0; i < n; ++i) order[starts[static_cast<std::size_t>(labels[i]) - base]++] = i;
+    } else {
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        std::stable_sort(order.begin(), order.end(),
+                         [&](std::size_t a, std::size_t b) { return labels[a] < labels[b]; });
+    }
+    return order;
+}
 
 template <class Float>
 void class_sums(const Float* x, std::size_t n, std::size_t n_features, const std::intptr_t* labels,

@@ -5,9 +5,10 @@
 #include <vector>
 
 #include "encode.hpp"
+#include "paper/tiles.hpp"
 #include "search.hpp"
 #include "sparse.hpp"
-#include "tiles.hpp"
+#include "training.hpp"
 
 namespace bitclass {
 
@@ -17,6 +18,7 @@ struct Kernels {
     EncodeKernels encode;
     SparseKernels sparse;
     TrainingKernels training;
+    PaperKernels paper;
 };
 
 // portable, avx2 (with F16C), avx512 (F, BW, DQ, VL, VPOPCNTDQ, BITALG, VNNI, VBMI2 and BMI2 together) or neon.

@@ -1,68 +1,34 @@
-// The training kernels: functions of pointers and sizes. tests/native/reference.py defines what each
-// computes, including the order of its sums. Invalid contents of an array throw std::invalid_argument
-// with the name of the argument; shapes are checked by the bindings.
+// The training kernel: a function of pointers and sizes. tests/native/reference.py defines what it computes, including
+// the order of its sums. Invalid contents of an array throw std::invalid_argument with the name of the argument; shapes
+// are checked by the bindings.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace bitclass {
-
-// Indices into the tables of the B-step are 16 bits wide: 2 * (4 * n_bits) must fit.
-constexpr std::size_t kMaxTrainingBits = 8191;
-
-// A difference of two sums that is smaller than this fraction of them is rounding error.
-constexpr double kRelativeTolerance = 1e-12;
-
-struct PackedRows {
-    const std::uint8_t* codes;  // (n, n_bytes)
-    std::size_t n;
-    std::size_t n_bytes;
-};
-
-void half_margins(PackedRows codes, PackedRows weights, const std::intptr_t* y, std::int16_t* half, int n_threads);
-
-struct PairTables {
-    const double* values;  // (n_tables, 2 * n_bits + 1)
-    std::size_t n_tables;
-    std::size_t n_bits;
-};
-
-struct TrainingRows {
-    const std::intptr_t* y;     // (n,) ascending
-    const double* row_weights;  // (n,)
-    std::size_t n;
-    std::size_t n_classes;
-};
-
-// bit is the index of the bit; sums (2, n_tables, C, C).
-void pair_sums(PackedRows codes, PackedRows weights, std::size_t bit, TrainingRows rows, PairTables tables,
-               double* sums, int n_threads);
-
-// w (C,) is changed in place; returns the decrease.
-double flip_bits(const double* H, const double* g, std::int8_t* w, std::size_t n_classes, int n_threads);
-
-struct CodeUpdate {
-    PackedRows codes;
-    PackedRows weights;
-    const std::intptr_t* y;     // (n,)
-    const double* row_weights;  // (n,)
-    std::size_t n_bits;
-    const double* values;  // (4 * n_bits + 1,)
-    double log_step;
-    std::uint8_t* new_codes;  // (n, n_bytes)
-    double* log_decreases;    // (n_bits,)
-};
-
-void update_codes(const CodeUpdate& update, int n_threads);
-
-// Returns the number of groups; first has n entries.
-std::size_t group_rows(const std::intptr_t* labels, PackedRows codes, std::intptr_t* first, std::intptr_t* inverse,
-                       int n_threads);
 
 // x (n, n_features), sums (n_classes, n_features).
 template <class Float>
 void class_sums(const Float* x, std::size_t n, std::size_t n_features, const std::intptr_t* labels,
                 const double* row_weights, double* sums, std::size_t n_classes, int n_threads);
+
+// Throws unless each label is in [0, n_classes).
+void require_classes(const std::intptr_t* labels, std::size_t n, std::size_t n_classes, const char* name);
+
+// Row numbers in a stable order by label; empty if the rows are already ordered.
+std::vector<std::size_t> order_by_label(const std::intptr_t* labels, std::size_t n);
+
+// Maximum number of rows added to a sum at once.
+constexpr std::size_t kRowsAtOnce = 8;
+
+template <class Float>
+struct RowKernels {
+    // sums[j] += weights[i] * rows[i][j], in row order, for at most kRowsAtOnce rows.
+    void (*add_rows)(double* sums, const Float* const* rows, const double* weights, std::size_t n_rows, std::size_t n);
+};
+
+struct TrainingKernels : RowKernels<float>, RowKernels<double> {};
 
 }  // namespace bitclass

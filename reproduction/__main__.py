@@ -42,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--out", type=Path, default=Path("reproduction-results"))
     run.add_argument("--time-limit", type=_positive(float), default=600.0, help="seconds per cell")
     run.add_argument("--seeds", type=_positive(int), help="number of seeds and splits")
+    run.add_argument("--jobs", type=_positive(int), default=1, help="cells at a time, one per core")
     for option, names in (("--methods", METHODS), ("--datasets", DATASETS)):
         run.add_argument(
             option, nargs="+", choices=names, metavar="NAME", help=f"some of {', '.join(names)}"
@@ -66,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     images.set_defaults(command=_images)
 
     features = commands.add_parser("features", help="features of a folder of images")
-    features.add_argument("folder", type=Path)
+    features.add_argument("folder", type=Path, help="folder of class folders")
     features.add_argument("out", type=Path, help="FILE.npy; classes are written to FILE.labels.npy")
     features.add_argument("--extractor", default="cnn", help="cnn, onnx:FILE or gist")
     features.set_defaults(command=_features)
@@ -101,10 +102,11 @@ def _run(options: argparse.Namespace) -> None:
         reason = f" ({outcome['reason']})" if outcome["status"] != "done" else ""
         print(f"{counts.total()}/{len(cells)} {cell}: {outcome['status']}{reason}", flush=True)
 
-    outcomes = run_cells(cells, options.data, kept, options.time_limit, report)
+    outcomes = run_cells(cells, options.data, kept, options.time_limit, report, options.jobs)
     settings = {
         "run": "quick" if options.quick else "full",
         "time limit": f"{options.time_limit:g} s per method, dataset, code length and seed",
+        "processes": f"{options.jobs} at a time, each on one thread",
         "seeds": str(plan.n_seeds),
     }
     path = save_run(outcomes, settings, options.out)

@@ -176,7 +176,6 @@ _ALL = (
     _from_file("caltech101", "Caltech-101", "caltech101_cnn1280", f"{_CNN} Caltech-101"),
     _from_file("clinc150", "CLINC-150", "clinc150_minilm384", "sentence embeddings of CLINC-150"),
     _from_file("letters", "letters", "letter16", "the letter recognition dataset"),
-    _of_shape("sun42-shape", "SUN397 shape, 42 classes", 104_000, 1600, 42),
     _of_shape("sun397-shape", "SUN397 shape, 397 classes", 104_000, 1600, 397),
     _of_shape("imagenet100-shape", "ImageNet shape, 100 classes", 128_000, 4096, 100),
     _of_shape("imagenet1000-shape", "ImageNet shape, 1,000 classes", 128_000, 4096, 1000),

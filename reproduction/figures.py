@@ -25,8 +25,7 @@ _STYLES = {
     "sdh": ("#e69f00", "s"),
     "paper-exponential": ("#2a86c8", "o"),
     "paper-hinge": ("#d55e00", "D"),
-    "bitclass-exponential": ("#2a86c8", "o"),
-    "bitclass-hinge": ("#d55e00", "D"),
+    "bitclass": ("#222222", "*"),
 }
 _SETTINGS: Any = {
     "font.size": 9,

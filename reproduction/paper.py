@@ -44,7 +44,6 @@ PAPER_COLUMN = {
     "sun42": "SUN397",
     "imagenet100": "ImageNet",
     "tinyimagenet100": "ImageNet",
-    "sun42-shape": "SUN397",
     "sun397-shape": "SUN397",
     "imagenet100-shape": "ImageNet",
 }

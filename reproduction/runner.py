@@ -8,8 +8,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -37,8 +39,9 @@ def run_cells(
     kept: Path,
     time_limit: float,
     report: Callable[[Cell, Outcome], None] = lambda cell, outcome: None,
+    n_jobs: int = 1,
 ) -> dict[Cell, Outcome]:
-    """Run cells in sequence, so that they do not compete for time.
+    """Run cells, `n_jobs` at a time: no more than there are cores, or they compete for time.
 
     A finished cell is not run again; one that timed out is run again under a larger limit; one that
     failed is always run again. If a cell times out, its other seeds are skipped. Feature files are
@@ -46,21 +49,38 @@ def run_cells(
     """
     checksums = {name: fingerprint(name, folder) for name in {cell.data for cell in cells}}
     outcomes: dict[Cell, Outcome] = {}
-    for cell in cells:
+    processes: set[subprocess.Popen[bytes]] = set()
+    stopped = threading.Event()
+
+    def run(cell: Cell) -> None:
         bits = f"-{cell.n_bits}" if cell.n_bits else ""
         path = kept / f"{cell.data}-{cell.method}{bits}-seed{cell.seed}.json"
         estimator = METHODS[cell.method].build(max(1, cell.n_bits), cell.seed)
         depends_on = [checksums[cell.data], settings_text(estimator)]
         outcome = _kept(path, depends_on, time_limit)
-        if outcome is None and _has_timed_out(cell, outcomes):
+        if outcome is None and _has_timed_out(cell, dict(outcomes)):
             outcome = {"status": "timeout", "limit": time_limit, "reason": "another seed timed out"}
         elif outcome is None:
-            outcome = _run(cell, folder, time_limit)
+            outcome = _run(cell, folder, time_limit, processes)
+            if stopped.is_set():
+                return
             content = {"depends_on": depends_on, "outcome": outcome}
             write_whole(path, json.dumps(content, indent=1))
         outcomes[cell] = outcome
         report(cell, outcome)
-    return outcomes
+
+    with ThreadPoolExecutor(n_jobs) as pool:
+        running = [pool.submit(run, cell) for cell in cells]
+        try:
+            for future in running:
+                future.result()
+        except BaseException:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in list(processes):
+                process.kill()
+            raise
+    return {cell: outcomes[cell] for cell in cells}
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -90,30 +110,42 @@ def _has_timed_out(cell: Cell, outcomes: dict[Cell, Outcome]) -> bool:
     )
 
 
-def _run(cell: Cell, folder: Path | None, time_limit: float) -> Outcome:
+def _run(
+    cell: Cell,
+    folder: Path | None,
+    time_limit: float,
+    processes: set[subprocess.Popen[bytes]],
+) -> Outcome:
+    """Measure a cell in a process of its own, which is among `processes` while it runs."""
     request = {"cell": asdict(cell), "folder": None if folder is None else str(folder.resolve())}
     # The process must be able to import the same packages, whatever the current folder.
     path = os.pathsep.join(filter(None, [str(ROOT), *sys.path]))
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "reproduction.measure"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | ONE_THREAD | {"PYTHONPATH": path},
+    )
+    processes.add(process)
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "reproduction.measure"],
-            input=json.dumps(request).encode() + b"\n",
-            capture_output=True,
-            timeout=time_limit,
-            env=os.environ | ONE_THREAD | {"PYTHONPATH": path},
-        )
-    except subprocess.TimeoutExpired as late:
+        output, errors = process.communicate(json.dumps(request).encode() + b"\n", time_limit)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        output, _ = process.communicate()
         reason = f"not done within {time_limit:g} s"
         outcome = {"status": "timeout", "limit": time_limit, "reason": reason}
-        return outcome | _trained_for(late.stdout or b"")
-    if done.returncode == 0:
+        return outcome | _trained_for(output)
+    finally:
+        processes.discard(process)
+    if process.returncode == 0:
         with contextlib.suppress(ValueError, IndexError):
-            measured: Outcome = json.loads(done.stdout.splitlines()[-1])
+            measured: Outcome = json.loads(output.splitlines()[-1])
             return {"status": "done", "limit": time_limit, **measured}
     return {
         "status": "failed",
         "limit": time_limit,
-        "reason": _reason(done.returncode, done.stderr.decode(errors="replace")),
+        "reason": _reason(process.returncode, errors.decode(errors="replace")),
     }
 
 

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from bitclass import BinaryCodeClassifier
+from bitclass import BinaryCodeClassifier, PackedModel
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -15,8 +15,7 @@ def run_onnx(path, X):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    names = ["label", "top_labels", "top_distances", "top_probabilities"]
-    return session.run(names, {"X": X.astype(np.float32)})
+    return session.run(None, {"X": X.astype(np.float32)})
 
 
 def problem(n_classes=40, n_features=24, n_rows=1200, seed=0):
@@ -48,6 +47,35 @@ def test_int8_models_agree_exactly(tmp_path, n_bits, rescore):
         assert np.array_equal(top, expected)
         assert np.array_equal(distances, apart)
         np.testing.assert_allclose(shares, probabilities, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("rescore", [0, 5, 1000])
+@pytest.mark.parametrize("size", [0.3, 20, 500])
+def test_biases_and_typicality_agree_exactly(tmp_path, rescore, size):
+    X, y = problem()
+    fitted = learned(X, y, 40)
+    bias = (size * np.random.default_rng(0).standard_normal(40)).astype(np.float32)
+    given = {"bias": bias, "rescore": rescore, "temperature": 4.0}
+    model = PackedModel(fitted.classes, fitted.weights, fitted.hash_function, **given)
+    given["typicality"] = np.sort(model.best_scores(X[::5]))
+    model = PackedModel(fitted.classes, fitted.weights, fitted.hash_function, **given)
+    X[::50, 3] = 1e4  # clipped
+    for k in (1, 3, 40):
+        model.to_onnx(tmp_path / "model.onnx", k=k)
+        label, *found = run_onnx(tmp_path / "model.onnx", X)
+        expected = model.top_classes(X, k, probabilities=True, typicality=True)
+        assert np.array_equal(label, model.predict(X))
+        assert np.array_equal(found[0], expected.labels)
+        assert np.array_equal(found[1], expected.distances)
+        np.testing.assert_allclose(found[2], expected.probabilities, rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(found[3], expected.typicality, atol=1e-6)
+
+
+def test_a_warning_says_that_the_extractor_is_missing(tmp_path):
+    model = learned(*problem())
+    model.summary["extractor"] = {"kind": "cnn"}
+    with pytest.warns(UserWarning, match="24 features of the extractor 'cnn', .* not in the graph"):
+        model.to_onnx(tmp_path / "model.onnx")
 
 
 @pytest.mark.parametrize("kernel", [None, "rbf"])

@@ -8,20 +8,26 @@ classes: the number of bits, and rescoring, which ranks the nearest classes by r
 """
 
 # %%
-# The images are rendered from typefaces bundled with matplotlib, in varying sizes and positions, by
-# ``typefaces.py``, which is next to this script in ``examples/gallery``. Letters that look the
-# same in two alphabets form one class.
+# The images are drawn in typefaces bundled with matplotlib, slightly rotated, scaled and shifted,
+# by the module that draws the characters of ``bitclass demo``. Letters that look the same in two
+# alphabets form one class.
 import matplotlib.pyplot as plt
 import numpy as np
-from typefaces import TRAINING_FACES, UNSEEN_FACE, characters, render
 
 from bitclass import BinaryCodeClassifier
+from bitclass.cli.characters import TRAINING_FACES, draw_characters, load_faces, resample
 
-letters = characters()
-X = np.concatenate([render(letters, face, 2, seed) for seed, face in enumerate(TRAINING_FACES)])
-y = np.array(letters * (len(X) // len(letters)))
-X_test, y_test = render(letters, UNSEEN_FACE, 1, seed=99), np.array(letters)
-print(f"{len(letters)} classes, {len(X)} training images, {len(X_test)} test images")
+blocks = [(0x41, 0x180), (0x391, 0x3CA), (0x400, 0x460)]  # Latin, Greek and Cyrillic
+letters = [chr(code) for first, last in blocks for code in range(first, last)]
+classes, drawings = draw_characters(load_faces(), filter(str.isalpha, letters))
+
+rng = np.random.default_rng(0)
+images = np.concatenate([resample(drawings[face], rng) for face in TRAINING_FACES * 2])
+test_images = resample(drawings["DejaVuSerif-Bold"])
+X, X_test = (pixels.reshape(len(pixels), -1) / 255 for pixels in (images, test_images))
+y_test = np.array([name[0] for name in classes])
+y = np.tile(y_test, len(TRAINING_FACES) * 2)
+print(f"{len(classes)} classes, {len(X)} training images, {len(X_test)} test images")
 
 # %%
 # ``top_classes`` orders the short list by score. The class at the smallest distance is what
@@ -30,7 +36,7 @@ n_bits = [32, 64, 128]
 accuracies: dict[str, list[float]] = {"rescored short list": [], "nearest class": []}
 for r in n_bits:
     classifier = BinaryCodeClassifier(r, random_state=0).fit(X, y)
-    labels, distances = classifier.top_classes(X_test, k=64)
+    labels, distances, *_ = classifier.top_classes(X_test, k=64)
     nearest = labels[np.arange(len(labels)), distances.argmin(axis=1)]
     accuracies["rescored short list"].append(np.mean(labels[:, 0] == y_test))
     accuracies["nearest class"].append(np.mean(nearest == y_test))
@@ -51,7 +57,7 @@ wrong = np.flatnonzero(labels[:, 0] != y_test)
 some = wrong[:: len(wrong) // 6][:6]
 figure, panels = plt.subplots(1, 6, figsize=(8, 1.8), layout="constrained")
 for row, panel in zip(some, panels, strict=True):
-    panel.imshow(X_test[row].reshape(16, 16), cmap="gray_r")
+    panel.imshow(test_images[row], cmap="gray_r")
     panel.set_title(f"{y_test[row]} as {labels[row, 0]}", fontsize=10)
     panel.axis("off")
 plt.show()

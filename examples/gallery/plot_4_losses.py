@@ -2,9 +2,9 @@
 The published method and its losses
 ===================================
 
-:meth:`BinaryCodeClassifier.paper <bitclass.BinaryCodeClassifier.paper>` is the method as published:
-codes and weights are learned alternately, one bit at a time, and a linear regression of the codes
-gives the hash function. Any monotone function of the margin can be the loss.
+:class:`PaperClassifier <bitclass.paper.PaperClassifier>` is the method as published: codes and
+weights are learned alternately, one bit at a time, and a linear regression of the codes gives the
+hash function. Any monotone function of the margin can be the loss.
 """
 
 # %%
@@ -17,13 +17,12 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from bitclass import BinaryCodeClassifier
+from bitclass.paper import PaperClassifier
 
 X, X_test, y, y_test = train_test_split(
     *load_digits(return_X_y=True), test_size=0.25, random_state=0
 )
-rng = np.random.default_rng(0)
-start = rng.choice([-1, 1], size=(len(X), 64))  # one random code per row
-classifier = BinaryCodeClassifier.paper(64, loss="exponential", initial_codes=start).fit(X, y)
+classifier = PaperClassifier(64, loss="exponential", random_state=0).fit(X, y)
 history = classifier.objective_history_
 
 figure, panel = plt.subplots(figsize=(6, 3), layout="constrained")
@@ -39,21 +38,19 @@ plt.show()
 
 
 # %%
-# A custom loss is a monotone function of the margins, here a ramp. The losses differ if training
-# starts from one code per row; ``scale`` multiplies the margins.
+# A custom loss is a monotone function of the margins, here a ramp; ``scale`` multiplies the
+# margins.
 def ramp(margins: NDArray[np.float64]) -> NDArray[np.float64]:
     """Increase linearly from 0 at margin -16 to 1 at margin 0, and stay constant."""
     return np.clip(1 + margins / 16, 0, 1)
 
 
 for loss in ("hinge", "exponential", "logistic", "squared_hinge", "crammer_singer", ramp):
-    paper = BinaryCodeClassifier.paper(
-        64, loss=loss, initial_codes="projection", scale=1 / 8, random_state=0
-    ).fit(X, y)
+    paper = PaperClassifier(64, loss=loss, scale=1 / 8, random_state=0).fit(X, y)
     name = loss if isinstance(loss, str) else loss.__name__
     print(f"{name:15} {paper.score(X_test, y_test):.3f}")
 
 # %%
-# The default settings add discriminant codes, refinement and rescoring.
+# The default learner of bitclass is another method, with refinement and rescoring.
 default = BinaryCodeClassifier(64, random_state=0).fit(X, y)
 print(f"{'default':15} {default.score(X_test, y_test):.3f}")

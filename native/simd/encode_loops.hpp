@@ -209,20 +209,31 @@ struct Largest {
     }
 };
 
-template <bool kStandardise, bool kClip, class Source>
+template <bool kStandardise, class Source>
 inline void quantise(const Source* x, const float* centre, const float* inverse_scale, std::size_t j, float factor,
                      Tile::Row* quantised) {
-    const Floats most = Floats{} + kMaxDeviations;
     Floats scaled[kEntryParts];
     for (std::size_t part = 0; part < kEntryParts; ++part) {
-        Floats entry = entries<kStandardise>(x, centre, inverse_scale, j, part);
-        if constexpr (kClip) {
-            entry = entry < most ? entry : most;
-            entry = entry > -most ? entry : -most;
-        }
-        scaled[part] = entry * factor;
+        scaled[part] = entries<kStandardise>(x, centre, inverse_scale, j, part) * factor;
     }
     Tile::quantise(scaled, quantised);
+}
+
+// The same for n entries, clipped. Not inlined: it is rare, and would slow the other loop.
+template <class Source>
+__attribute__((noinline)) void quantise_clipped(const Source* x, const float* centre, const float* inverse_scale,
+                                                std::size_t n, Tile::Row* quantised) {
+    const Floats most = Floats{} + kMaxDeviations;
+    for (std::size_t j = 0; j < n; j += Tile::kStep) {
+        Floats scaled[kEntryParts];
+        for (std::size_t part = 0; part < kEntryParts; ++part) {
+            Floats entry = entries<true>(x + j, centre, inverse_scale, j, part);
+            entry = entry < most ? entry : most;
+            entry = entry > -most ? entry : -most;
+            scaled[part] = entry * (kQuantisedMax / kMaxDeviations);
+        }
+        Tile::quantise(scaled, quantised + j);
+    }
 }
 
 // Quantises rows, and sets the factors by which their entries were multiplied. Returns the first row that
@@ -265,24 +276,21 @@ std::size_t quantise_rows(const Int8Panels& panels, const Features& features, st
     by_stretches(whole, [&](std::size_t from, std::size_t to) {
         for (std::size_t i = 0; i < count; ++i) {
             Tile::Row* const row = quantised + i * panels.n_padded;
-            const float factor = factors[i];
-            if (__builtin_expect(clip[i], 0)) {
-                for (std::size_t j = from; j < to; j += Tile::kStep) {
-                    quantise<kStandardise, true>(x[i] + j, centre, inverse_scale, j, factor, row + j);
-                }
-            } else {
-                for (std::size_t j = from; j < to; j += Tile::kStep) {
-                    quantise<kStandardise, false>(x[i] + j, centre, inverse_scale, j, factor, row + j);
-                }
+            if (kStandardise && clip[i]) {
+                quantise_clipped(x[i] + from, centre + from, inverse_scale + from, to - from, row + from);
+                continue;
+            }
+            for (std::size_t j = from; j < to; j += Tile::kStep) {
+                quantise<kStandardise>(x[i] + j, centre, inverse_scale, j, factors[i], row + j);
             }
         }
     });
     for (std::size_t i = 0; i < count; ++i) {
         Tile::Row* const row = quantised + i * panels.n_padded;
-        if (rest > 0 && clip[i]) {
-            quantise<kStandardise, true>(last[i], centre, inverse_scale, whole, factors[i], row + whole);
+        if (rest > 0 && kStandardise && clip[i]) {
+            quantise_clipped(last[i], centre + whole, inverse_scale + whole, rest, row + whole);
         } else if (rest > 0) {
-            quantise<kStandardise, false>(last[i], centre, inverse_scale, whole, factors[i], row + whole);
+            quantise<kStandardise>(last[i], centre, inverse_scale, whole, factors[i], row + whole);
         }
         if (factors[i] == 0.0f) {
             for (std::size_t j = 0; j < panels.n_padded; ++j) row[j] = Tile::kRowOffset;

@@ -22,6 +22,7 @@ namespace {
 
 #include BITCLASS_ISA
 
+#include "../paper/loops.hpp"
 #include "encode_loops.hpp"
 #include "search_loops.hpp"
 #include "sparse_loops.hpp"
@@ -30,6 +31,6 @@ namespace {
 }  // namespace
 
 extern const Kernels kernels;
-const Kernels kernels = {kSearchKernels, kEncodeKernels, kSparseKernels, kTrainingKernels};
+const Kernels kernels = {kSearchKernels, kEncodeKernels, kSparseKernels, kTrainingKernels, kPaperKernels};
 
 }  // namespace bitclass::BITCLASS_LEVEL

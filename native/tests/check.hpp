@@ -43,6 +43,7 @@ void test_ngrams();
 void test_search();
 void test_encode();
 void test_sparse();
-void test_training();
+void test_class_sums();
+void test_paper();
 
 }  // namespace bitclass::tests

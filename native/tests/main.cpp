@@ -11,7 +11,8 @@ int main() {
         tests::test_search();
         tests::test_encode();
         tests::test_sparse();
-        tests::test_training();
+        tests::test_class_sums();
+        tests::test_paper();
         std::printf("%s: ok\n", level.name);
     }
     return 0;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <thread>
 
 #include "../search.hpp"
@@ -7,22 +8,32 @@
 namespace bitclass::tests {
 namespace {
 
-// All classes for one code, as sorted keys distance << 32 | class.
-std::vector<std::uint64_t> sorted_keys(const std::uint8_t* code, const std::vector<std::uint8_t>& weights,
-                                       std::size_t n_bytes) {
-    std::vector<std::uint64_t> keys;
+struct Key {
+    int rank;  // the distance less half of the even bias
+    std::size_t c;
+    int distance;
+};
+
+// All classes for one code, nearest first; without a bias if its pointer is null.
+std::vector<Key> sorted_keys(const std::uint8_t* code, const std::vector<std::uint8_t>& weights, std::size_t n_bytes,
+                             const float* bias = nullptr) {
+    std::vector<Key> keys;
     for (std::size_t c = 0; c * n_bytes < weights.size(); ++c) {
-        std::uint64_t distance = 0;
+        int distance = 0;
         for (std::size_t b = 0; b < n_bytes; ++b) {
             for (unsigned x = code[b] ^ weights[c * n_bytes + b]; x != 0; x &= x - 1) ++distance;
         }
-        keys.push_back(distance << 32 | c);
+        const int half = bias == nullptr ? 0 : static_cast<int>(std::nearbyint(bias[c] / 2));
+        keys.push_back({distance - half, c, distance});
     }
-    std::sort(keys.begin(), keys.end());
+    std::sort(keys.begin(), keys.end(),
+              [](const Key& a, const Key& b) { return a.rank != b.rank ? a.rank < b.rank : a.c < b.c; });
     return keys;
 }
 
-void check_search(std::size_t n, std::size_t n_classes, std::size_t n_bytes, int most, int n_threads) {
+// With biases up to max_bias in magnitude, none if it is 0.
+void check_search(std::size_t n, std::size_t n_classes, std::size_t n_bytes, int most, int n_threads,
+                  int max_bias = 0) {
     Random random(static_cast<unsigned>(n * 1000003 + n_classes * 1009 + n_bytes));
     const auto weights = random.bytes(n_classes * n_bytes, most);
     const auto codes = random.bytes(n * n_bytes, most);
@@ -31,9 +42,12 @@ void check_search(std::size_t n, std::size_t n_classes, std::size_t n_bytes, int
     const auto centres = random.bytes(n_centres * n_bytes, most);
     std::vector<std::int64_t> clusters(n_classes);
     for (auto& cluster : clusters) cluster = random.integer(0, n_centres - 2);
-    const HammingIndex scan(weights.data(), n_classes, n_bytes);
+    std::vector<float> biases(n_classes);
+    for (auto& bias : biases) bias = static_cast<float>(random.integer(-max_bias, max_bias));
+    const float* const bias = max_bias == 0 ? nullptr : biases.data();
+    const HammingIndex scan(weights.data(), n_classes, n_bytes, bias);
     const HammingIndex clustered(weights.data(), n_classes, n_bytes, centres.data(), n_centres, clusters.data(),
-                                 n_centres);
+                                 n_centres, bias);
     for (const HammingIndex* index : {&scan, &clustered}) {
         std::vector<std::int64_t> indices(n);
         std::vector<std::int32_t> distances(n);
@@ -43,12 +57,12 @@ void check_search(std::size_t n, std::size_t n_classes, std::size_t n_bytes, int
             std::vector<std::int32_t> top_distances(n * k);
             index->top_k(codes.data(), n, k, {top_indices.data(), top_distances.data()}, n_threads);
             for (std::size_t i = 0; i < n; ++i) {
-                const auto keys = sorted_keys(codes.data() + i * n_bytes, weights, n_bytes);
-                CHECK(static_cast<std::uint64_t>(indices[i]) == (keys[0] & 0xffffffffu));
-                CHECK(static_cast<std::uint64_t>(distances[i]) == keys[0] >> 32);
+                const auto keys = sorted_keys(codes.data() + i * n_bytes, weights, n_bytes, bias);
+                CHECK(static_cast<std::size_t>(indices[i]) == keys[0].c);
+                CHECK(distances[i] == keys[0].distance);
                 for (std::size_t j = 0; j < k; ++j) {
-                    CHECK(static_cast<std::uint64_t>(top_indices[i * k + j]) == (keys[j] & 0xffffffffu));
-                    CHECK(static_cast<std::uint64_t>(top_distances[i * k + j]) == keys[j] >> 32);
+                    CHECK(static_cast<std::size_t>(top_indices[i * k + j]) == keys[j].c);
+                    CHECK(top_distances[i * k + j] == keys[j].distance);
                 }
             }
         }
@@ -77,8 +91,8 @@ void check_scores(std::size_t n, std::size_t n_classes, std::size_t n_bytes, std
         std::int64_t best = -1, best_distance = 0;
         std::int32_t best_product = 0;
         for (std::size_t j = 0; j < n_classes; ++j) {
-            const std::size_t c = keys[j] & 0xffffffffu;
-            const auto distance = static_cast<std::int32_t>(keys[j] >> 32);
+            const std::size_t c = keys[j].c;
+            const std::int32_t distance = keys[j].distance;
             CHECK(scores[i * n_classes + c] == static_cast<std::int32_t>(n_bits) - 2 * distance);
             std::int32_t product = 0;
             for (std::size_t k = 0; k < n_bits; ++k) {
@@ -114,6 +128,7 @@ void test_search() {
     for (const std::size_t n_bytes : {1, 3, 4, 8, 12, 16, 17, 24, 31, 32, 33, 64, 130, 260}) {
         for (const std::size_t n_classes : {1, 2, 15, 16, 17, 100, 257}) {
             for (const std::size_t n : {0, 1, 3, 9}) check_search(n, n_classes, n_bytes, n_classes % 2 ? 255 : 1, 1);
+            for (const int max_bias : {3, 127, 300, 100000}) check_search(5, n_classes, n_bytes, 255, 1, max_bias);
         }
     }
     for (const std::size_t n_bytes : {1, 7, 16, 31, 32, 33, 300}) {
@@ -122,6 +137,7 @@ void test_search() {
         check_scores(5, 5000, n_bytes, 70);
     }
     check_search(300, 70, 16, 3, 3);
+    check_search(40, 9000, 32, 255, 3, 120);
     check_search(5, 140000, 1, 255, 2);  // more classes than a block of a scan
     std::vector<std::thread> callers;
     for (int caller = 0; caller < 4; ++caller) callers.emplace_back([] { check_search(400, 40, 16, 255, 3); });

@@ -16,43 +16,38 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bitclass._native import thread_limit
 from bitclass._native.threads import prediction_threads, training_threads
-from bitclass.arrays import Features, is_foreign, like, memory_errors, take, to_host
-from bitclass.documentation import DocumentedMixin
-from bitclass.model import PackedModel
-from bitclass.notebook_bar import with_bar
-from bitclass.storage import ModelFileError, ProjectionType
-from bitclass.storage import load as load_model
-from bitclass.storage import save as save_model
-from bitclass.summary import restore, summarise
-from bitclass.training import (
-    Epoch,
-    Fitted,
-    Settings,
-    Statistics,
-    fit_model,
-    start_statistics,
-    update_model,
-)
-from bitclass.training.refinement import Batch, Rows
-from bitclass.training.statistics import which_classes
-from bitclass.training.wide import WideState, fit_wide, fitted_wide
-from bitclass.validation import (
+from bitclass.arrays import Features, dense_rows, memory_errors, sample_rows
+from bitclass.checks import (
     ACCEPTED,
-    MAX_DENSE_FEATURES,
-    MAX_DENSE_FEATURES_OF_SPARSE,
     PARAMETER_CONSTRAINTS,
     check_class_count,
     check_class_weight,
     check_classes,
-    check_continuation,
     check_groups,
-    check_initial_codes,
+    check_prior,
     check_rows,
     is_wide,
     settings_of,
 )
+from bitclass.labels import which_classes
+from bitclass.model import PackedModel, TopClasses
+from bitclass.report import Epoch, Report
+from bitclass.storage import ModelFileError, ProjectionType
+from bitclass.storage import load as load_model
+from bitclass.storage import save as save_model
+from bitclass.summary import restore, summarise
+from bitclass.training.anchors import anchor_count, choose_anchors
+from bitclass.training.fit import Fitted, fit_model, judged_groups
+from bitclass.training.settings import Settings
+from bitclass.training.sums import Collected, Sums, standardisation
+from bitclass.training.sums_file import load_sums, save_sums, sums_path
 
 __all__ = ["BinaryCodeClassifier"]
+
+# Size of the sample of rows that is kept with the sums for later batches.
+_KEPT_BYTES = 64 << 20
+# Number of rows from which the standardisation of similarities to the anchors is estimated.
+_ROWS_FOR_SIMILARITIES = 10_000
 
 
 @dataclass(frozen=True)
@@ -62,27 +57,20 @@ class _State:
     Attributes
     ----------
     parameters : dict, the estimator's parameters when rows were last added
-    statistics : what training continues from, or None if it was not kept
+    collected : what training continues from, or None if it was not kept
     fitted : Fitted, or None before the first `solve`
-    n_changes : int, `statistics.n_changes` when `fitted` was computed
-    classes : (C,) labels, or None if there are statistics
+    classes : (C,) labels
+    is_solved : bool, whether the model is up to date with the rows
     """
 
     parameters: dict[str, Any]
-    statistics: Statistics | WideState | None
-    fitted: Fitted | None = None
-    n_changes: int = -1
-    classes: NDArray[Any] | None = None
-
-    @property
-    def is_solved(self) -> bool:
-        """Whether the model is up to date with the statistics."""
-        if self.fitted is None:
-            return False
-        return self.statistics is None or self.statistics.n_changes == self.n_changes
+    collected: Collected | None
+    fitted: Fitted | None
+    classes: NDArray[Any]
+    is_solved: bool
 
 
-class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Multi-class classifier with binary sample codes and binary class weights.
 
     Codes of `n_bits` bits per sample and binary weight vectors per class are learned jointly. A new
@@ -95,47 +83,14 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
     n_bits : int, default=128
         Code length r. 256 bits come closer to the accuracy of a real-valued linear model.
 
-    loss : {"exponential", "hinge", "logistic", "squared_hinge", "crammer_singer"} or callable, \
-            default="hinge"
-        Loss of the margin ``m = w_c.b - w_y.b`` of each sample against each other class. "hinge"
-        is the paper's linear loss, solved in closed form in a single pass over the rows for any
-        number of classes. All others, including the paper's "exponential", compare all pairs of
-        classes and support at most 4,096 classes. A callable maps an array of margins to an array
-        of losses and must be non-decreasing.
-
-    scale : float, default=1.0
-        Factor on the margin inside the loss. The paper uses 1; about ``8 / n_bits`` makes the
-        exponential loss depend on many samples rather than on the worst one alone.
-
-    initial_codes : {"discriminant", "means", "projection", "random", "cca_itq"} or array of \
-            shape (n_samples, n_bits), default="discriminant"
-        The codes to start from. "discriminant" rotates the directions in which the class means
-        differ most, relative to the within-class scatter, and takes signs; with the hinge loss
-        the hash function then has a closed form. "means" takes the signs of random projections of
-        the decorrelated class means, "projection" those of random projections of each sample's
-        standardised features, "random" one random code per class, "cca_itq" rotated canonical
-        directions. An array has entries -1 and +1 and works with `fit` only.
-
-    solver : {"flip", "mincut"}, default="flip"
-        Solver of the binary quadratic program in one bit of all class weights: the paper's bit
-        flipping, which finds a local optimum, or a minimum cut, which finds the global optimum
-        but requires a convex loss.
-
-    max_iter : int, default=10
-        Maximum number of rounds of the alternation, which stops early when a round changes nothing.
-
     alpha : float or "auto", default="auto"
-        Regularisation strength of the hash function. For discriminant codes it is added to the
-        within-class variances, in units of their mean, and "auto" chooses it on the rows that
-        refinement holds out. If the hash function is a ridge regression (other starting codes,
-        other losses, class weights), it is in units of each feature's variance, and "auto"
-        chooses it by generalised cross-validation.
+        Penalty on the scatter within classes, in units of its mean variance. "auto" chooses it by
+        leave-one-out, and whether it is added in the features' own units or to standardised ones.
 
     refine : bool or "auto", default="auto"
-        Whether to improve projection and weights jointly on the classification loss after the
-        alternation. Some rows are held out; the refined model is kept only if it is at least as
-        accurate on them as the model it started from, and the probabilities are calibrated on
-        them. "auto" refines if there are at least 500 rows, and two per class.
+        Whether to improve projection and weights jointly on the rows after the closed form. Some
+        rows are left out, or each of three folds in turn if there are few; the refined model is
+        kept only if it explains them better than the closed form.
 
     kernel : {"rbf"} or None, default=None
         With "rbf", rows are hashed by their similarities to anchors, the centres found by a few
@@ -155,14 +110,15 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         holds out. False is the paper's rule: predict the nearest class.
 
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, as in scikit-learn. With class weights, the hash function is a
-        ridge regression even for discriminant codes.
+        Weights of the classes, as in scikit-learn: they multiply `sample_weight`.
 
-    precision : {"auto", "int8", "float32"}, default="auto"
-        Arithmetic in which new samples are encoded. "int8" quantises rows and projection on the
-        fly: it is several times faster, and a row gets the same code in any batch, on any machine.
-        It is too coarse for similarities to anchors, so "auto" is "float32" with a kernel, "int8"
-        without.
+    prior : {"train", "uniform"} or array of shape (n_classes,), default="train"
+        Shares of the classes where the model is used: as frequent as in the (weighted) training
+        rows, all equally frequent, or given in the order of `classes_`.
+
+    keep_sums : bool, default=False
+        Whether `fit` keeps the sums over the rows and a sample of them, so that `partial_fit` can
+        continue: ``8 d^2 + 8 C d`` bytes and at most 64 MB. `partial_fit` always keeps them.
 
     n_jobs : int or None, default=None
         Number of threads, at most the cores that the process may use; negative values count as in
@@ -174,11 +130,10 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         refinement always run to completion.
 
     random_state : int, RandomState instance or None, default=None
-        Seed of the starting codes, the anchors and the refinement.
+        Seed of the hyperplanes, the anchors and the refinement.
 
     verbose : int, default=0
-        Whether to print a line after each round and each refinement epoch, and to show a progress
-        bar in notebooks.
+        Whether to print a line after each epoch of refinement.
 
     Attributes
     ----------
@@ -194,21 +149,12 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
     intercept_ : ndarray of shape (n_bits,), float64
         The offset t of the hash function.
 
-    objective_history_ : structured ndarray
-        One entry per bit update, with the fields `round`, `step` ("W" or "B"), `bit` and
-        `log_objective`, the logarithm of the objective after the update. "hinge" has one entry
-        per step.
+    report_ : Report
+        How the model was judged: number of rows, accuracy of the closed form and of the model on
+        rows they had not seen, whether refinement was accepted, the penalty, and the epochs.
 
-    n_iter_ : int
-        Number of rounds of the alternation.
-
-    refinement_ : dict or None
-        Facts about the refinement: whether its result was kept, the accuracy before and after on
-        the held-out rows, their number, and the epochs. None if the model was not refined. For
-        wide rows, facts about their training.
-
-    alpha_ : float or None
-        Regularisation strength that was used; None for wide rows and after loading.
+    sums_ : Collected
+        The sums over all rows and a sample of them, if they were kept.
 
     n_features_in_ : int
         Number of features seen in `fit`.
@@ -218,17 +164,11 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
 
     Notes
     -----
-    `fit` keeps the sums over the rows, ``8 d^2 + 8 C d`` bytes, so that `partial_fit` can
-    continue. Losses other than "hinge" with starting codes per sample ("projection", "cca_itq")
-    also keep ``r / 8 + 16`` bytes per sample. Pickles and model files hold the model without the
-    sums; to keep both, see `save` and `load`.
+    Sparse rows with more than 2,048 features, and dense rows with more than 8,192, are whitened by
+    the diagonal of their scatter alone. For sparse rows, `projection_` then has one row per feature
+    that occurs often enough, ``packed().hash_function.columns``.
 
-    Sparse rows with more than 2,048 features, and dense rows with more than 8,192, are learned
-    from mini-batches without sums over pairs of features. For sparse rows, `projection_` then has
-    one row per feature that occurs often enough, ``packed().hash_function.columns``. `partial_fit`
-    treats its first batch as `fit` does and applies later ones immediately, in small steps, so the
-    model depends on their order; with more than 2,048 classes, later batches change the weights
-    only.
+    Pickles and model files hold the model without the sums; to keep both, see `save` and `load`.
 
     The attributes describe the model as it was last solved. After `partial_fit` they are
     unavailable until `solve` or a prediction has updated the model.
@@ -254,11 +194,6 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         self,
         n_bits: int = 128,
         *,
-        loss: str | Callable[[NDArray[np.float64]], Any] = "hinge",
-        scale: float = 1.0,
-        initial_codes: str | ArrayLike = "discriminant",
-        solver: str = "flip",
-        max_iter: int = 10,
         alpha: float | str = "auto",
         refine: bool | str = "auto",
         kernel: str | None = None,
@@ -266,18 +201,14 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         gamma: float | str = "scale",
         rescore: int | str = "auto",
         class_weight: dict[Any, float] | str | None = None,
-        precision: str = "auto",
+        prior: str | ArrayLike = "train",
+        keep_sums: bool = False,
         n_jobs: int | None = None,
         max_time: float | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
     ) -> None:
         self.n_bits = n_bits
-        self.loss = loss
-        self.scale = scale
-        self.initial_codes = initial_codes
-        self.solver = solver
-        self.max_iter = max_iter
         self.alpha = alpha
         self.refine = refine
         self.kernel = kernel
@@ -285,47 +216,12 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         self.gamma = gamma
         self.rescore = rescore
         self.class_weight = class_weight
-        self.precision = precision
+        self.prior = prior
+        self.keep_sums = keep_sums
         self.n_jobs = n_jobs
         self.max_time = max_time
         self.random_state = random_state
         self.verbose = verbose
-
-    @classmethod
-    def paper(
-        cls,
-        n_bits: int = 128,
-        *,
-        loss: str | Callable[[NDArray[np.float64]], Any] = "exponential",
-        **parameters: Any,
-    ) -> Self:
-        """Create an estimator with the parameters of the published method.
-
-        Parameters
-        ----------
-        n_bits : int, default=128
-        loss : {"exponential", "hinge"}, another loss or callable, default="exponential"
-        **parameters : other parameters of the estimator, which take precedence
-
-        Returns
-        -------
-        BinaryCodeClassifier
-            With random starting codes, ridge regression with a fixed penalty, no refinement, and
-            prediction of the class at the smallest Hamming distance.
-
-        Examples
-        --------
-        >>> from bitclass import BinaryCodeClassifier
-        >>> BinaryCodeClassifier.paper(64, loss="hinge").rescore
-        False
-        """
-        published: dict[str, Any] = {
-            "initial_codes": "random",
-            "alpha": 0.01,
-            "refine": False,
-            "rescore": False,
-        }
-        return cls(n_bits, loss=loss, **published | parameters)
 
     # ---------------------------------------------------------------------------------------------
     # Training
@@ -366,60 +262,39 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             settings = self._checked_settings(callback)
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=True)
             check_class_weight(self.class_weight, labels)
-            codes = check_initial_codes(self.initial_codes, X.shape[0], self.n_bits)
+            judged = None
             if groups is not None:
-                groups = check_groups(to_host(groups), X.shape[0])
-                if is_wide(settings, codes, X):
-                    raise ValueError(
-                        f"groups must be None for rows with {X.shape[1]:,} features: rows with "
-                        f"more than {MAX_DENSE_FEATURES_OF_SPARSE:,} sparse or "
-                        f"{MAX_DENSE_FEATURES:,} dense features are learned from mini-batches, "
-                        "which hold out single rows"
-                    )
-            if weights is not None and not weights.all():
-                weighted = weights > 0
-                codes = codes if isinstance(codes, str) else codes[weighted]
-                if groups is not None:
-                    groups = np.unique(groups[weighted], return_inverse=True)[1]
-            batch = _drop_zero_weights(X, labels, weights)
-            check_class_count(to_host(batch[1]))  # before the work
-            # Classes whose rows all have weight 0 count as known, too.
-            known = None if weights is None else np.unique(to_host(labels))
+                groups = check_groups(groups, X.shape[0])
+                judged = judged_groups(labels, groups, weights, settings.seed)
+            used = weights > 0
+            check_class_count(labels[used])  # before the work
+            classes = np.unique(labels)  # those whose rows all have weight 0 count as known, too
+            if not used.all():
+                X, labels, weights = X[used], labels[used], weights[used]
+                judged = None if judged is None else judged[used]
             with training_threads(self.n_jobs):
-                statistics = _first_batch(settings, codes, batch, known)
-                self._learn(settings, statistics, lambda: iter([batch]), groups=groups)
+                collected = self._start(settings, X, weights)
+                collected.add(X, labels, weights, classes, judged)
+                self._learn(settings, collected, keep=self.keep_sums)
         return self
 
     def fit_batches(
         self,
-        batches: Callable[[int], Iterable[tuple[Any, ...]]],
+        batches: Callable[[], Iterable[tuple[Any, ...]]] | Iterable[tuple[Any, ...]],
         *,
-        sample: tuple[Features, ArrayLike] | None = None,
-        statistics: Statistics | None = None,
-        on_batch: Callable[[Statistics], None] | None = None,
-        n_rows: int | None = None,
         feature_names: Sequence[str] | None = None,
         callback: Callable[[Epoch], Any] | None = None,
     ) -> Self:
-        """Fit the model to rows read in batches, without keeping them in memory.
+        """Fit the model to rows read in batches, in one pass, without keeping them in memory.
 
-        With ``refine=False`` one pass is enough; refinement makes further passes over the rows.
+        Rows are summed as they come, and a random sample of them is kept for refinement.
 
         Parameters
         ----------
-        batches : callable
-            Called with a row number, yields the rows from there on, in the same order every time:
-            tuples of X and y, or of X, y and sample_weight.
-        sample : tuple of X and y, optional
-            Rows sampled from all of the data, from which standardisation, anchors and starting
-            codes are computed; by default the first batch.
-        statistics : Statistics, optional
-            Sums over the first ``statistics.n_rows`` rows, to resume from. Updated in place.
-        on_batch : callable, optional
-            Called with the statistics after each batch of the first pass.
-        n_rows : int, optional
-            Number of rows that ``batches(0)`` yields, if these are a sample of the rows summed in
-            `statistics`.
+        batches : callable or iterable
+            Yields tuples of X and y, or of X, y and sample_weight. With a kernel it must be a
+            callable that returns a new iterator each time, as the anchors are drawn from a sample
+            of all rows first.
         feature_names : sequence of str, optional
             Names of the features.
         callback : callable, optional
@@ -436,8 +311,8 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         >>> from bitclass import BinaryCodeClassifier
         >>> X = np.random.default_rng(0).standard_normal((600, 8))
         >>> y = np.where(X[:, 0] > 0, "right", "left")
-        >>> def batches(start):
-        ...     for first in range(start, len(X), 100):
+        >>> def batches():
+        ...     for first in range(0, len(X), 100):
         ...         yield X[first : first + 100], y[first : first + 100]
         >>> classifier = BinaryCodeClassifier(n_bits=32, random_state=0).fit_batches(batches)
         >>> bool(classifier.score(X, y) > 0.9)
@@ -445,47 +320,52 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         """
         with self._unchanged_on_error():
             settings = self._checked_settings(callback, in_batches=True)
-            codes = check_initial_codes(self.initial_codes, None, self.n_bits)
             self.__dict__.pop("feature_names_in_", None)
-            resumed, wide = statistics is not None, False
-            if statistics is not None:
-                check_continuation(statistics, settings, codes)
-                self.n_features_in_ = statistics.n_features
-            else:
-                if sample is None:
-                    sample = next(iter(batches(0)), None)
-                    if sample is None:
-                        raise ValueError("batches must yield at least one batch, found none")
-                X, y = sample[:2]
-                first = _drop_zero_weights(*check_rows(self, X, y, None, reset=True))
-                wide = is_wide(settings, codes, first[0])
-
-            def checked(start_row: int) -> Iterator[Batch]:
-                for X, y, *sample_weight in batches(start_row):
-                    weight = sample_weight[0] if sample_weight else None
-                    X, labels, weights = check_rows(self, X, y, weight, reset=False)
-                    if resumed and weights is not None and not weights.all():
-                        raise ValueError(
-                            "sample_weight and class_weight must not be 0 when a run is resumed "
-                            "from statistics, because rows of weight 0 are not counted"
-                        )
-                    yield _drop_zero_weights(X, labels, weights)
-
+            collected: Collected | None = None
             with training_threads(self.n_jobs):
-                if wide:
-                    learned = fit_wide(settings, lambda: checked(0), self.n_features_in_)
-                    self._learn(settings, learned, lambda: checked(0))
-                else:
-                    if statistics is None:
-                        statistics = start_statistics(settings, *first, codes)
-                    for batch in checked(statistics.n_rows):
-                        statistics.add(*batch)
-                        if on_batch is not None:
-                            on_batch(statistics)
-                    self._learn(settings, statistics, lambda: checked(0), n_rows)
+                if self.kernel is not None:
+                    collected = self._start(settings, *self._sampled_rows(batches))
+                for X, labels, weights, classes in self._checked_batches(batches):
+                    if collected is None:
+                        collected = self._start(settings, X, weights)
+                    collected.add(X, labels, weights, classes)
+                if collected is None:
+                    raise ValueError("batches must yield at least one batch with rows, found none")
+                self._learn(settings, collected, keep=self.keep_sums)
             if feature_names is not None:
                 self.feature_names_in_ = np.array([str(name) for name in feature_names], object)
         return self
+
+    def _checked_batches(self, batches: Any) -> Iterator[tuple[Any, ...]]:
+        """Rows, labels and weights of each batch without rows of weight 0, and all its classes."""
+        is_first = True
+        for X, y, *sample_weight in batches() if callable(batches) else batches:
+            weight = sample_weight[0] if sample_weight else None
+            X, labels, weights = check_rows(self, X, y, weight, reset=is_first)
+            is_first, used, classes = False, weights > 0, np.unique(labels)
+            if used.any():
+                yield (X, labels, weights, classes) if used.all() else (
+                    X[used],
+                    labels[used],
+                    weights[used],
+                    classes,
+                )
+
+    def _sampled_rows(self, batches: Any) -> tuple[Features, NDArray[np.float64]]:
+        """A random sample of the rows of all batches, to draw anchors from."""
+        if not callable(batches):
+            raise ValueError(
+                "batches must be a callable that returns a new iterator each time if kernel='rbf': "
+                "the anchors are drawn from a sample of all rows before these are summed"
+            )
+        sampled: Collected | None = None
+        for X, labels, weights, _ in self._checked_batches(batches):
+            if sampled is None:
+                sampled = Collected(Sums.of_wide(X.shape[1]), 0, _ROWS_FOR_SIMILARITIES, 0)
+            sampled.add_to_pool(X, labels, weights)
+        if sampled is None:
+            raise ValueError("batches must yield at least one batch with rows, found none")
+        return sampled.pool.X, sampled.pool.weights
 
     def partial_fit(
         self,
@@ -496,16 +376,9 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
     ) -> Self:
         """Add a batch of rows; the model is updated at the next call of `solve` or a prediction.
 
-        After `fit` or `fit_batches` with refinement, the refined hash function is kept. The
-        weights of new classes are the codes of their means; so are those of known classes that
-        gained rows, if that is better; all others stay. To learn the hash function again, call
-        `fit` with all rows.
-
-        Without refinement, the result equals ``fit`` with ``refine=False``, however the rows are
-        split into batches. Kernel anchors and the starting codes "projection" and "cca_itq" are
-        computed from the first batch, which should therefore be a representative sample. With
-        these codes and a loss other than "hinge", each row enters the regression with the most
-        common code of its class.
+        The sums over all rows and a random sample of the rows are kept. As long as the sample holds
+        all rows, the result equals that of `fit`; later the closed form sees all rows, and
+        refinement a sample of them.
 
         Parameters
         ----------
@@ -523,25 +396,32 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         """
         with self._unchanged_on_error():
             settings = self._checked_settings(in_batches=True)
-            codes = check_initial_codes(self.initial_codes, None, self.n_bits)
             is_first, parameters = not self.__sklearn_is_fitted__(), self.get_params(deep=False)
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=is_first)
             known = check_classes(classes, labels)
-            if known is None and weights is not None:
-                known = np.unique(to_host(labels))
-            batch = _drop_zero_weights(X, labels, weights)
+            known = np.unique(labels) if known is None else np.union1d(known, np.unique(labels))
+            used = weights > 0
+            if not used.all():
+                X, labels, weights = X[used], labels[used], weights[used]
             with training_threads(self.n_jobs):
                 if is_first:
-                    if batch[0].shape[0] == 0:
+                    if X.shape[0] == 0:
                         raise ValueError(
                             "sample_weight must be positive somewhere in the first batch"
                         )
-                    self._state = _State(parameters, _first_batch(settings, codes, batch, known))
+                    collected = self._start(settings, X, weights, _KEPT_BYTES)
+                    collected.add(X, labels, weights, known)
+                    self._state = _State(parameters, collected, None, collected.classes, False)
                 else:
-                    statistics = self._require_statistics(ValueError)
-                    check_continuation(statistics, settings, codes)
-                    self._state = replace(self._state, parameters=parameters)
-                    statistics.add(*batch, known)
+                    collected = self._require_sums(ValueError)
+                    self._check_continuation(settings, collected)
+                    collected.add(X, labels, weights, known)
+                    self._state = replace(
+                        self._state,
+                        parameters=parameters,
+                        classes=collected.classes,
+                        is_solved=False,
+                    )
         return self
 
     def remove_classes(self, labels: ArrayLike) -> Self:
@@ -557,12 +437,14 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         self
         """
         check_is_fitted(self)
-        statistics, labels = self._require_statistics(ValueError), np.asarray(labels)
-        stay = ~which_classes(statistics.classes, labels) & (statistics.class_weights > 0)
-        if stay.sum() < 2:
-            left = statistics.classes[stay].tolist()
+        collected, labels = self._require_sums(ValueError), np.asarray(labels)
+        gone = which_classes(collected.classes, labels)
+        stay = collected.classes[~gone & (collected.masses() > 0)]
+        if len(stay) < 2:
+            left = stay.tolist()
             raise ValueError(f"labels must leave at least 2 classes with samples, found {left}")
-        statistics.remove_classes(labels)
+        collected.remove_classes(labels)
+        self._state = replace(self._state, classes=collected.classes, is_solved=False)
         return self
 
     def solve(self) -> Self:
@@ -576,59 +458,73 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         """
         check_is_fitted(self)
         if not self._state.is_solved:
-            statistics, parameters = self._require_statistics(ValueError), self._state.parameters
+            settings = settings_of(self._state.parameters)
             with training_threads(self.n_jobs):
-                self._learn(settings_of(parameters), statistics, update=self._state.fitted)
+                self._learn(settings, self._require_sums(ValueError), keep=True)
         return self
 
-    def _learn(
+    def _start(
         self,
         settings: Settings,
-        statistics: Statistics | WideState,
-        rows: Rows | None = None,
-        n_rows: int | None = None,
-        groups: NDArray[np.intp] | None = None,
-        update: Fitted | None = None,
-    ) -> None:
-        """Fit to the sums, and to the rows if they are available.
-
-        If `update` is a refined model, its hash function is kept.
-        """
-        check_class_count(statistics.classes[statistics.class_weights > 0])
-        if isinstance(statistics, WideState):
-            fitted = fitted_wide(settings, statistics)
-        elif update is not None and update.is_refined:
-            fitted = update_model(settings, update, statistics)
+        X: Features,
+        weights: NDArray[np.float64],
+        max_bytes: int | None = None,
+    ) -> Collected:
+        """Empty sums of rows like these; anchors are chosen among them."""
+        if is_wide(X):
+            if settings.kernel:
+                raise ValueError(f"kernel='rbf' does not support rows of {X.shape[1]:,} features")
+            sums = Sums.of_wide(X.shape[1])
         else:
-            fitted = fit_model(settings, statistics, rows, n_rows, groups)
-        if settings.rescore is not None:  # an updated model still has the one chosen in refinement
-            fitted.model.rescore = settings.rescore
-        parameters = self._state.parameters if rows is None else self.get_params(deep=False)
-        self._state = _State(parameters, statistics, fitted, statistics.n_changes)
+            centre, scale = standardisation(X, weights)
+            anchors = None
+            if settings.kernel:
+                random = np.random.RandomState(settings.seed % 2**32)
+                n_anchors = anchor_count(settings.n_anchors, *X.shape)
+                anchors = choose_anchors(X, n_anchors, settings.gamma, centre, scale, random)
+                some = sample_rows(X.shape[0], _ROWS_FOR_SIMILARITIES)
+                similarities = anchors.similarities(dense_rows(X, some))
+                centre, scale = standardisation(similarities, weights[some])
+            sums = Sums(centre, scale, anchors=anchors)
+        max_bytes = settings.max_bytes if max_bytes is None else max_bytes
+        return Collected(sums, settings.seed, settings.pool_rows, max_bytes)
+
+    def _learn(self, settings: Settings, collected: Collected, *, keep: bool) -> None:
+        """Fit the model to collected rows."""
+        classes = collected.classes
+        seen = classes[collected.masses() > 0]
+        check_class_count(seen)
+        settings = replace(settings, prior=check_prior(settings.prior, seen))
+        fitted = fit_model(settings, collected)
+        kept = collected.kept(_KEPT_BYTES) if keep else None
+        self._state = _State(self.get_params(deep=False), kept, fitted, classes, True)
 
     @property
-    def statistics_(self) -> Statistics | WideState:
-        """The sums over all rows seen, from which `partial_fit` continues."""
+    def sums_(self) -> Collected:
+        """The sums over all rows and a sample of them, from which `partial_fit` continues."""
         check_is_fitted(self)
-        statistics = self._require_statistics(AttributeError)
-        if isinstance(statistics, Statistics):
-            statistics.to_host()
-        return statistics
+        return self._require_sums(AttributeError)
 
-    def _require_statistics(self, error: type[Exception]) -> Statistics | WideState:
-        state = self._state
-        if state.statistics is not None:
-            return state.statistics
-        if state.fitted is not None and "columns" in (state.fitted.refinement or {}):
+    def _require_sums(self, error: type[Exception]) -> Collected:
+        if self._state.collected is None:
             raise error(
-                "the training state of a model of text or other wide rows is stored in neither "
-                "model files nor pickles: keep the estimator in memory, or call fit with all rows"
+                "the sums over earlier rows were not kept: fit with keep_sums=True, save with "
+                "sums=True, or call fit with all rows"
             )
-        raise error(
-            "the sums over earlier rows are stored in neither model files nor pickles: save them "
-            "with bitclass.training.save_statistics and pass them to "
-            "BinaryCodeClassifier.load(path, statistics=...), or call fit with all rows"
-        )
+        return self._state.collected
+
+    @staticmethod
+    def _check_continuation(settings: Settings, collected: Collected) -> None:
+        """Raise an error if parameters are incompatible with those of earlier batches."""
+        anchors = collected.sums.anchors
+        n_anchors = 0 if anchors is None else len(anchors.anchors)
+        if settings.kernel != (n_anchors > 0):
+            found = f"kernel={'rbf' if settings.kernel else None!r} differs from the kernel"
+        elif n_anchors and settings.n_anchors not in ("auto", n_anchors):
+            found = f"n_anchors={settings.n_anchors!r} differs from the {n_anchors} anchors"
+        else:
+            return
+        raise ValueError(f"{found} of earlier batches; call fit to start over")
 
     def _checked_settings(
         self, callback: Callable[[Epoch], Any] | None = None, *, in_batches: bool = False
@@ -639,8 +535,6 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
                 f"class_weight={self.class_weight!r} needs all rows at once; to train in batches, "
                 "pass the weights as a dict"
             )
-        if self.verbose:
-            callback = with_bar(callback)
         return replace(settings_of(self.get_params(deep=False)), callback=callback)
 
     @contextmanager
@@ -728,30 +622,43 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             return self._for_all_classes(model.predict_log_proba(X), -np.inf)
 
     def top_classes(
-        self, X: Features, k: int, *, probabilities: bool = False
-    ) -> tuple[NDArray[Any], ...]:
+        self, X: Features, k: int, *, probabilities: bool = False, typicality: bool = False
+    ) -> TopClasses:
         """The k best classes, without computing all n_samples x n_classes scores.
 
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
         k : int in [1, n_classes]
-        probabilities : bool, default=False
-            Whether to return the probabilities of these classes as well.
+        probabilities, typicality : bool, default=False
+            Whether to return the probabilities of these classes, and the `typicality` of the rows.
 
         Returns
         -------
-        labels : ndarray of shape (n_samples, k)
-            Best first: the rescored short list ordered by score, then the others by distance;
-            ties in the order of `classes_`.
-        distances : ndarray of shape (n_samples, k), int32
-            Hamming distances.
-        probabilities : ndarray of shape (n_samples, k)
-            Only if ``probabilities=True``.
+        TopClasses
+            The tuple ``(labels, distances, probabilities, typicality)``; the last two are None
+            unless asked for. Best first: the rescored short list ordered by score, then the others
+            by distance; ties in the order of `classes_`.
         """
         with self._predicting(X) as (model, X):
-            found = model.top_classes(X, k, probabilities=probabilities)
-            return tuple(part for part in found if part is not None)
+            return model.top_classes(X, k, probabilities=probabilities, typicality=typicality)
+
+    def typicality(self, X: Features) -> NDArray[np.float64]:
+        """Share of known rows whose best score is at most that of each row.
+
+        Rows below 0.04 are less typical than 96 % of the rows of known classes: they may belong to
+        no known class.
+
+        Parameters
+        ----------
+        X : array-like or CSR matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        with self._predicting(X) as (model, X):
+            return model.typicality(X)
 
     def score(self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Mean accuracy.
@@ -768,8 +675,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         """
         from sklearn.metrics import accuracy_score  # imported here because it takes 0.3 s
 
-        weights = to_host(sample_weight)
-        return float(accuracy_score(to_host(y), to_host(self.predict(X)), sample_weight=weights))
+        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
 
     def encode(self, X: Features) -> NDArray[np.uint8]:
         """Packed codes of samples.
@@ -795,19 +701,17 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         """
         fitted, state = self.solve()._solved(), self._state
         model = fitted.model
-        if not model.summary and state.statistics is not None:
+        if not model.summary:
             names = getattr(self, "feature_names_in_", None)
-            model.summary = summarise(state.parameters, fitted, state.statistics.n_rows, names)
+            model.summary = summarise(state.parameters, fitted.report, names)
         return model
 
     @contextmanager
     def _predicting(self, X: Features) -> Iterator[tuple[PackedModel, Features]]:
         """Model and checked rows; inside the block, kernels or BLAS use `n_jobs` threads."""
         model = self.solve()._solved().model
-        # The model itself checks arrays of other libraries; the kernels reject non-finite values
-        # at no extra cost.
-        if not is_foreign(X):
-            X = validate_data(self, X, reset=False, ensure_all_finite=False, **ACCEPTED)
+        # The kernels reject non-finite values at no extra cost.
+        X = validate_data(self, X, reset=False, ensure_all_finite=False, **ACCEPTED)
         in_int8 = model.hash_function.precision == "int8"
         with thread_limit(self.n_jobs) if in_int8 else prediction_threads(self.n_jobs):
             yield model, X
@@ -818,8 +722,8 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             return values
         columns = np.full((values.shape[0], len(self.classes_)), fill)
         known = np.searchsorted(self.classes_, self._solved().model.classes)
-        columns[:, known] = to_host(values)
-        return like(columns, values)
+        columns[:, known] = values
+        return columns
 
     # ---------------------------------------------------------------------------------------------
     # Attributes
@@ -839,9 +743,6 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
     def classes_(self) -> NDArray[Any]:
         """Labels, sorted, shape (n_classes,)."""
         check_is_fitted(self)
-        if self._state.statistics is not None:
-            return self._state.statistics.classes
-        assert self._state.classes is not None
         return self._state.classes
 
     @property
@@ -863,24 +764,9 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         return self._solved().model.hash_function.intercept
 
     @property
-    def objective_history_(self) -> NDArray[np.void]:
-        """Logarithm of the objective after each bit update."""
-        return self._solved().history
-
-    @property
-    def alpha_(self) -> float | None:
-        """Regularisation strength that was used; None for wide rows and after loading."""
-        return self._solved().alpha
-
-    @property
-    def refinement_(self) -> dict[str, Any] | None:
-        """Facts about the refinement, None if the model was not refined."""
-        return self._solved().refinement
-
-    @property
-    def n_iter_(self) -> int:
-        """Number of rounds of the alternation."""
-        return self._solved().n_rounds
+    def report_(self) -> Report:
+        """How the model was judged."""
+        return self._solved().report
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_state")
@@ -898,8 +784,7 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         """State for pickling: without the sums, unless the model is not yet solved."""
         state: dict[str, Any] = dict(super().__getstate__())
         if self.__sklearn_is_fitted__() and self._state.is_solved:
-            self.packed()  # writes the summary, which needs the sums
-            state["_state"] = replace(self._state, statistics=None, classes=self.classes_)
+            state["_state"] = replace(self._state, collected=None)
         return state
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
@@ -913,17 +798,17 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         return copy.deepcopy(self)
 
     def save(
-        self, path: str | os.PathLike[str], *, projection: ProjectionType | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        projection: ProjectionType | None = None,
+        sums: bool = False,
     ) -> None:
         """Save the model to a file atomically.
 
-        The file holds what prediction needs, the parameters, and a summary of the training, but not
-        the sums that `partial_fit` continues from: `bitclass.training.save_statistics` saves
-        those. `bitclass.load` reads the file without scikit-learn; :meth:`load` returns an
-        estimator.
-
-        Classes without samples, passed to `partial_fit` as `classes`, are not part of the model: an
-        estimator loaded without the sums has no columns for them in `predict_proba`.
+        The file holds what prediction needs, the parameters, and a report of the training.
+        `bitclass.load` reads it without scikit-learn; :meth:`load` returns an estimator. Classes
+        without samples, passed to `partial_fit` as `classes`, are not part of it.
 
         Parameters
         ----------
@@ -931,9 +816,11 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
             Conventionally ``*.safetensors``; an existing file is replaced.
         projection : {"float32", "float16", "int8"}, optional
             Data type in which to save `projection_`. "float32" is exact; "float16" takes half the
-            space; "int8" takes a quarter, and does not change the predictions of an estimator
-            whose `precision` is "int8". The default is "int8" for such an estimator of wide rows,
-            "float32" for all others.
+            space; "int8" takes a quarter, and does not change the predictions of a model without
+            anchors. The default is "int8" for wide rows, "float32" for all others.
+        sums : bool, default=False
+            Whether to save the sums too, as ``NAME.sums.safetensors`` beside ``NAME.safetensors``,
+            so that `partial_fit` can continue after `load`.
 
         Examples
         --------
@@ -950,24 +837,23 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         >>> bool(np.all(model.predict(X) == classifier.predict(X)))
         True
         """
+        if sums:
+            # First: a model without its sums predicts, sums without their model are of no use.
+            save_sums(sums_path(path), self.sums_)
         save_model(path, self.packed(), projection=projection)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, statistics: Statistics | None = None) -> Self:
-        """Load an estimator from a file written by `save`.
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Load an estimator from a file written by `save`, and the sums if they are beside it.
 
         It has the parameters of the saved estimator except `n_jobs`, `max_time` and `verbose`, and
-        makes the same predictions (but see `save` on `projection`); `objective_history_` has one
-        entry per step. To predict without scikit-learn, load the file with `bitclass.load`.
+        makes the same predictions. To predict without scikit-learn, load the file with
+        `bitclass.load`.
 
         Parameters
         ----------
         path : str or path
             The file need not be trusted: no code in it is executed.
-        statistics : Statistics, optional
-            The sums that the model was fitted to, from `bitclass.training.load_statistics`, so
-            that `partial_fit` can continue. If they include rows that the model has not seen, the
-            next `solve` or prediction updates it.
 
         Returns
         -------
@@ -995,56 +881,25 @@ class BinaryCodeClassifier(DocumentedMixin, ClassifierMixin, BaseEstimator):  # 
         model = load_model(path)
         classifier = cls()
         try:
-            parameters, fitted = restore(model, classifier.get_params(deep=False))
+            parameters, report = restore(model.summary, classifier.get_params(deep=False))
         except ModelFileError as error:
             raise ModelFileError(f"{os.fspath(path)}: {error}") from None
         parameters["n_bits"] = model.n_bits
-        hash_function = model.hash_function
-        default = "int8" if hash_function.anchors is None else "float32"
-        if parameters.get("precision") != "auto" or hash_function.precision != default:
-            parameters["precision"] = hash_function.precision
         classifier.set_params(**parameters)
         classifier.n_features_in_ = model.n_features
         if model.feature_names is not None:
             classifier.feature_names_in_ = np.array(model.feature_names, dtype=object)
-        state = _State(classifier.get_params(deep=False), None, fitted, classes=model.classes)
-        classifier._state = state
-        if statistics is None:
-            return classifier
-        settings = classifier._checked_settings(in_batches=True)
-        codes = check_initial_codes(classifier.initial_codes, None, settings.n_bits)
-        check_continuation(statistics, settings, codes)
-        n_features = statistics.n_features
-        if n_features != model.n_features or not np.isin(model.classes, statistics.classes).any():
-            raise ValueError(
-                f"statistics must be those of the model, with its {model.n_features} features and "
-                f"its classes; found {n_features} features and {len(statistics.classes)} classes"
-            )
-        if fitted.is_refined and not statistics.class_weights_when_refined.any():
-            # Files of version 0.1 do not store this; their sums are those of the model.
-            known = np.isin(statistics.classes, model.classes)
-            statistics.class_weights_when_refined = np.where(known, statistics.class_weights, 0.0)
-        classifier._state = replace(state, statistics=statistics)
+        collected, classes, is_solved = None, model.classes, True
+        if os.path.exists(sums_path(path)):
+            collected = load_sums(sums_path(path))
+            classes = collected.classes
+            if collected.sums.n_features != model.n_features:
+                raise ModelFileError(
+                    f"{sums_path(path)}: sums over {collected.sums.n_features} features, but the "
+                    f"model has {model.n_features}"
+                )
+            is_solved = collected.n_rows == report.n_rows
+        fitted = Fitted(model, report)
+        parameters = classifier.get_params(deep=False)
+        classifier._state = _State(parameters, collected, fitted, classes, is_solved)
         return classifier
-
-
-def _first_batch(
-    settings: Settings, codes: str | NDArray[Any], batch: Batch, classes: NDArray[Any] | None
-) -> Statistics | WideState:
-    """State after the first batch: sums over its rows, or a model of wide rows."""
-    n_features = batch[0].shape[1]
-    if is_wide(settings, codes, batch[0]):
-        return fit_wide(settings, lambda: iter([batch]), n_features, classes)
-    statistics = start_statistics(settings, *batch, codes)
-    statistics.add(*batch, classes)
-    return statistics
-
-
-def _drop_zero_weights(
-    X: Features, labels: NDArray[Any], weights: NDArray[np.float64] | None
-) -> Batch:
-    """Drop rows of weight 0."""
-    if weights is None or weights.all():
-        return X, labels, weights
-    weighted = np.flatnonzero(weights > 0)
-    return take(X, weighted), take(labels, weighted), weights[weighted]

@@ -1,31 +1,25 @@
-"""Prediction on the device of the rows: the kernels' computations through the array API.
+"""Prediction on a GPU, with torch; arrays of other libraries come and go by DLPack.
 
 Codes come from one product of rows and projection, and the nearest classes from one product of
-codes and weights, which is exact, including ties.
+codes and weights, which is exact, including ties. With CUDA, rows are rounded to bfloat16, less
+coarse than the integers of the kernels, and are not clipped.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from bitclass._native.prediction import QUANTISED_MAX
-from bitclass.arrays import (
-    Array,
-    check_array,
-    device,
-    like,
-    matmul,
-    matmul_operand,
-    namespace,
-    take,
-    to_host,
-    top_k,
-)
 
-__all__ = ["DeviceSearch", "device_search"]
+__all__ = ["DeviceModel", "predict", "to_numpy"]
+
+Tensor = Any  # torch, which is optional, need not be installed to check types
 
 # Classes per group: the best of each group are compared first.
 _GROUP, _PART = 32, 8
@@ -33,132 +27,182 @@ _GROUP, _PART = 32, 8
 _PRODUCTS_PER_BLOCK, _VALUES_PER_BLOCK = 1 << 29, 1 << 28
 # Sums of up to this many ones are exact in float16, and integers up to this in float32.
 _EXACT_IN_FLOAT16, _EXACT_IN_FLOAT32 = 2048, 1 << 24
-
 # Rows are centred if the mean of a feature is farther from 0 than this, in standard deviations.
 _MAX_DEVIATIONS_FROM_0 = 4.0
+# Columns beside the code, of which the first is for the bias: products want a multiple of 8.
+_BIAS_COLUMNS = 8
 
 # One entry per model, for the device that it was last used on.
-_CACHE: WeakKeyDictionary[Any, tuple[Any, DeviceSearch]] = WeakKeyDictionary()
+_CACHE: WeakKeyDictionary[Any, DeviceModel] = WeakKeyDictionary()
 
 
-def device_search(model: Any, X: Array) -> DeviceSearch:
-    """The arrays of a linear `PackedModel` on the device of the rows X, which are checked."""
-    check_array(X)
-    if X.ndim != 2 or X.shape[1] != model.n_features:
-        raise ValueError(f"X must have shape (n, {model.n_features}), found {tuple(X.shape)}")
-    place = namespace(X), device(X)
-    cached = _CACHE.get(model)
-    if cached is None or cached[0] != place:
-        cached = _CACHE[model] = place, DeviceSearch(model, X)
-    return cached[1]
+def to_numpy(X: Any) -> NDArray[Any]:
+    """Copy an array of any library and device to NumPy; bfloat16 becomes float32."""
+    tensor = torch.from_dlpack(X).cpu()
+    values: NDArray[Any] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return values
 
 
-class DeviceSearch:
-    """The arrays of a model on the device of the rows: see `device_search`."""
+def predict(model: Any, X: Any) -> Any:
+    """Labels (n,) of rows on a device, for a model whose hash function is linear.
 
-    def __init__(self, model: Any, X: Array) -> None:
-        self._xp, self._device, self._classes = namespace(X), device(X), model.classes
+    Parameters
+    ----------
+    model : PackedModel
+    X : (n, d) array of any library that supports DLPack
+
+    Returns
+    -------
+    (n,) array
+        Integer labels of the library and on the device of X, all others in NumPy.
+    """
+    if getattr(X, "requires_grad", False):
+        raise ValueError("X must not require gradients: pass X.detach()")
+    rows = torch.from_dlpack(X)
+    if rows.ndim != 2 or rows.shape[1] != model.n_features:
+        raise ValueError(f"X must have shape (n, {model.n_features}), found {tuple(rows.shape)}")
+    try:
+        prepared = _CACHE.get(model)
+        if prepared is None or prepared.device != rows.device:
+            prepared = _CACHE[model] = DeviceModel(model, rows.device)
+        indices = prepared.best_classes(rows, model.n_rescored)
+    except torch.OutOfMemoryError as error:
+        raise MemoryError(
+            f"X: the device is out of memory; pass fewer rows at a time ({error})"
+        ) from error
+    if model.classes.dtype.kind not in "iu":
+        return model.classes[indices.cpu().numpy()]
+    labels = torch.asarray(model.classes, device=rows.device)[indices]
+    library = type(X).__module__.partition(".")[0]
+    return labels if library == "torch" else import_module(library).from_dlpack(labels)
+
+
+class DeviceModel:
+    """The arrays of a linear model on a device.
+
+    Parameters
+    ----------
+    model : PackedModel
+    device : torch.device
+    """
+
+    def __init__(self, model: Any, device: Any) -> None:
+        self.device = device
         self._n_classes, self._n_bits = len(model.classes), model.n_bits
-        if model.classes.dtype.kind in "iu":
-            self._classes = like(model.classes, X)
-        h, self._centre = model.hash_function, None
-        P, t, self._in_float32 = h.projection, h.intercept, h.precision == "float32"
+        h = model.hash_function
+        P, t = h.projection, h.intercept
+        self._centre = None
         scale = 1.0 if h.scale is None else h.scale
         if h.centre is not None and (np.abs(h.centre) > _MAX_DEVIATIONS_FROM_0 * scale).any():
             # Centred rows are smaller, so rounding changes them less.
             t = t + h.centre.astype(np.float64) @ P.astype(np.float64)
-            self._centre = like(h.centre, X)
-        self._intercept = like(t.astype(np.float32), X)
-        self._projection = like(P, X) if self._in_float32 else matmul_operand(like(P, X))
-        self._weights = like(model.unpacked_weights().astype(np.float32), X)
+            self._centre = self._put(h.centre)
+        in_bfloat16 = device.type == "cuda" and h.precision == "int8"
+        self._product_type = torch.bfloat16 if in_bfloat16 else torch.float32
+        self._intercept = self._put(t.astype(np.float32))
+        self._projection = self._put(P).to(self._product_type)
+        # Scores and biases are integers: see HammingIndex.
+        bias = np.zeros(self._n_classes) if model.bias is None else model.bias.astype(np.float64)
+        even_bias = 2 * np.rint(bias / 2)
+        self._weights = self._put(model.unpacked_weights().astype(np.float32))
+        self._biases = self._put(np.rint(bias * QUANTISED_MAX).astype(np.float32))
+        self._largest_product = self._n_bits + int(np.abs(even_bias).max()) + 2
+        self._largest_score = int(QUANTISED_MAX) * (self._n_bits + int(np.abs(bias).max()) + 1)
+        self._n_bias_columns = 0 if model.bias is None else _BIAS_COLUMNS
+        weights = self._weights
+        if self._n_bias_columns:
+            columns = np.zeros((self._n_classes, self._n_bias_columns), dtype=np.float32)
+            columns[:, 0] = even_bias
+            weights = torch.cat([weights, self._put(columns)], dim=1)
         # Consecutive classes form a group. In a product, the members of a group are a whole row of
         # groups apart, which makes comparing them four times faster.
         self._n_groups = -(-self._n_classes // (_GROUP * _PART)) * _PART
         order = np.arange(self._n_groups * _GROUP).reshape(-1, _GROUP).T.ravel()
-        self._grouped = take(self._weights, order.clip(max=self._n_classes - 1))
-        on_gpu = getattr(X, "is_cuda", hasattr(X, "get"))
-        if on_gpu and self._n_bits <= _EXACT_IN_FLOAT16:
-            self._grouped = self._xp.astype(self._grouped, self._xp.float16)
+        self._grouped = weights[self._put(order.clip(max=self._n_classes - 1))]
+        if device.type == "cuda" and self._largest_product <= _EXACT_IN_FLOAT16:
+            self._grouped = self._grouped.half()
 
-    def projected(self, X: Array) -> Array:
+    def _put(self, values: NDArray[Any]) -> Tensor:
+        return torch.asarray(np.ascontiguousarray(values), device=self.device)
+
+    def bit_scores(self, X: Tensor) -> Tensor:
         """Scores of the bits (n, r) float32; their signs are the codes."""
-        xp, step = self._xp, max(1, _VALUES_PER_BLOCK // X.shape[1])
+        step = max(1, _VALUES_PER_BLOCK // X.shape[1])
         blocks = []
         for start in range(0, max(X.shape[0], 1), step):
-            Z = X[start : min(start + step, X.shape[0]), :]
-            Z = Z if Z.dtype == xp.float64 else xp.astype(Z, xp.float32, copy=False)
+            Z = X[start : start + step]
+            Z = Z if Z.dtype == torch.float64 else Z.float()
             if self._centre is not None:
-                Z = Z - xp.astype(self._centre, Z.dtype, copy=False)
-            Z = xp.astype(Z, xp.float32, copy=False) if self._in_float32 else matmul_operand(Z)
-            blocks.append(matmul(Z, self._projection) + self._intercept)
-        F = xp.concat(blocks) if len(blocks) > 1 else blocks[0]
-        if not bool(xp.all(xp.isfinite(F))):
-            row = int(xp.argmax(xp.astype(~xp.isfinite(xp.sum(F, axis=1)), xp.int8)))
+                Z = Z - self._centre.to(Z.dtype)
+            Z = Z.to(self._product_type)
+            if self._product_type == torch.bfloat16:
+                product = torch.mm(Z, self._projection, out_dtype=torch.float32)
+            else:
+                product = Z @ self._projection
+            blocks.append(product + self._intercept)
+        F = torch.cat(blocks) if len(blocks) > 1 else blocks[0]
+        is_finite = torch.isfinite(F).all(dim=1)
+        if not bool(is_finite.all()):
+            row = int(torch.argmin(is_finite.to(torch.int8)))
             raise ValueError(f"X must be finite: row {row} has NaN, infinity or too large a number")
         return F
 
-    def predict(self, X: Array, n_rescored: int) -> Array:
-        """Labels (n,) of the best classes: integers on the device, all others in NumPy."""
-        xp, F = self._xp, self.projected(X)
-        if not F.shape[0]:
-            return self._classes[:0]
-        step, blocks = max(1, _PRODUCTS_PER_BLOCK // self._n_classes), []
+    def best_classes(self, X: Tensor, n_rescored: int) -> Tensor:
+        """Indices (n,) of the predicted classes."""
+        F = self.bit_scores(X)
+        step = max(1, _PRODUCTS_PER_BLOCK // self._n_classes)
+        blocks = [torch.empty(0, dtype=torch.int64, device=self.device)]
         for start in range(0, F.shape[0], step):
-            part = F[start : min(start + step, F.shape[0]), :]
+            part = F[start : start + step]
             best = self.nearest(part, max(n_rescored, 1))
-            if n_rescored:
-                best = self._rescored(part, best)
-            blocks.append(best[:, 0])
-        indices = xp.concat(blocks)
-        if isinstance(self._classes, np.ndarray):
-            return self._classes[to_host(indices)]
-        return take(self._classes, indices)
+            blocks.append((self._rescored(part, best) if n_rescored else best)[:, 0])
+        return torch.cat(blocks)
 
-    def nearest(self, F: Array, k: int) -> Array:
+    def nearest(self, F: Tensor, k: int) -> Tensor:
         """Indices (n, k) of the nearest classes, ties by lowest index."""
-        xp, weights = self._xp, self._grouped
-        codes = xp.astype(F >= 0, weights.dtype) * 2 - 1
-        products = xp.reshape(codes @ weights.T, (F.shape[0], _GROUP, self._n_groups))
+        codes = (F >= 0).to(self._grouped.dtype) * 2 - 1
+        if self._n_bias_columns:
+            ones = torch.ones_like(codes[:, :1]).expand(-1, self._n_bias_columns)
+            codes = torch.cat([codes, ones], dim=1)
+        products = (codes @ self._grouped.T).reshape(F.shape[0], _GROUP, self._n_groups)
         # Padding classes in the last groups.
         first, rest = divmod(self._n_classes, _GROUP)
-        products[:, rest:, first : first + 1] = products[:, :, first + 1 :] = -self._n_bits - 2
+        products[:, rest:, first : first + 1] = -self._largest_product
+        products[:, :, first + 1 :] = -self._largest_product
         # The k best classes are in the k groups with the best maxima.
-        groups = xp.arange(self._n_groups, device=self._device)[None, :]
+        groups = torch.arange(self._n_groups, device=self.device)[None, :]
         if k < self._n_groups:
-            groups = self._first_best(xp.max(products, axis=1), groups, k, self._n_groups)
-            products = xp.take_along_axis(products, groups[:, None, :], axis=2)
-        within = xp.arange(_GROUP, dtype=xp.float32, device=self._device)[:, None]
-        classes = xp.astype(groups, xp.float32)[:, None, :] * _GROUP + within
-        products, classes = (xp.reshape(part, (part.shape[0], -1)) for part in (products, classes))
-        return self._first_best(products, classes, k, self._n_groups * _GROUP)
+            largest = self._largest_product
+            groups = _first_best(products.amax(dim=1), groups, k, self._n_groups, largest)
+            products = torch.take_along_dim(products, groups[:, None, :], dim=2)
+        within = torch.arange(_GROUP, device=self.device)[:, None]
+        classes = (groups[:, None, :] * _GROUP + within).reshape(groups.shape[0], -1)
+        products = products.reshape(products.shape[0], -1)
+        n_places = self._n_groups * _GROUP
+        return _first_best(products, classes, k, n_places, self._largest_product)
 
-    def _rescored(self, F: Array, listed: Array) -> Array:
+    def _rescored(self, F: Tensor, listed: Tensor) -> Tensor:
         """Index (n, 1) of the best of the listed classes (n, k), by real-valued codes."""
-        xp = self._xp
         # Rounded as in the kernels.
-        real = xp.round(float(QUANTISED_MAX) * xp.tanh(F))
-        weights = take(self._weights, xp.reshape(listed, (-1,)))
-        weights = xp.reshape(weights, (*listed.shape, self._n_bits))
-        places = xp.arange(listed.shape[1], device=self._device)[None, :]
-        scores, largest = (weights @ real[:, :, None])[:, :, 0], self._n_bits * QUANTISED_MAX
-        best = self._first_best(scores, places, 1, listed.shape[1], largest)
-        return xp.take_along_axis(listed, best, axis=1)
+        real = torch.round(float(QUANTISED_MAX) * torch.tanh(F))
+        scores = (self._weights[listed] @ real[:, :, None])[:, :, 0] + self._biases[listed]
+        places = torch.arange(listed.shape[1], device=self.device)[None, :]
+        best = _first_best(scores, places, 1, listed.shape[1], self._largest_score)
+        return torch.take_along_dim(listed, best, dim=1)
 
-    def _first_best(
-        self, scores: Array, places: Array, k: int, n_places: int, largest: int | None = None
-    ) -> Array:
-        """Places (n, k) of the largest integer scores (n, w), ties by lowest place.
 
-        Score and place are combined into unique keys, which are compared. No absolute score exceeds
-        `largest`, by default that of the products.
-        """
-        xp, base = self._xp, 1 << (n_places - 1).bit_length()
-        largest = self._n_bits + 2 if largest is None else largest
-        dtype = xp.float32 if (largest + 1) * base < _EXACT_IN_FLOAT32 else xp.float64
-        keys = xp.astype(scores, dtype) * base + (base - 1 - xp.astype(places, dtype))
-        if keys.shape[1] >= 2 * _PART * k and keys.shape[1] % _PART == 0:  # again the best parts
-            parts = xp.reshape(keys, (keys.shape[0], _PART, -1))
-            best = top_k(xp.max(parts, axis=1), k)[1]
-            keys = xp.reshape(xp.take_along_axis(parts, best[:, None, :], axis=2), (-1, _PART * k))
-        keys = top_k(keys, k)[0]
-        return xp.astype(base - 1 - (keys - xp.floor(keys / base) * base), xp.int64)
+def _first_best(scores: Tensor, places: Tensor, k: int, n_places: int, largest: int) -> Tensor:
+    """Places (n, k) of the largest integer scores (n, w), ties by lowest place.
+
+    Score and place are combined into unique keys, which are compared. No absolute score exceeds
+    `largest`.
+    """
+    base = 1 << (n_places - 1).bit_length()
+    dtype = torch.float32 if (largest + 1) * base < _EXACT_IN_FLOAT32 else torch.float64
+    keys = scores.to(dtype) * base + (base - 1 - places.to(dtype))
+    if keys.shape[1] >= 2 * _PART * k and keys.shape[1] % _PART == 0:  # again the best parts
+        parts = keys.reshape(keys.shape[0], _PART, -1)
+        best = torch.topk(parts.amax(dim=1), k, dim=1).indices
+        keys = torch.take_along_dim(parts, best[:, None, :], dim=2).reshape(-1, _PART * k)
+    keys = torch.topk(keys, k, dim=1).values
+    return (base - 1 - (keys - torch.floor(keys / base) * base)).to(torch.int64)

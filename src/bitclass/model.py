@@ -11,7 +11,6 @@ import operator
 import os
 from collections.abc import Callable, Mapping
 from copy import copy
-from functools import wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,18 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitclass._native import ClusteredIndex, HammingIndex
 from bitclass._native.ngrams import HashedTexts, NgramFeatures, as_texts
-from bitclass.arrays import (
-    Array,
-    Features,
-    as_features,
-    is_foreign,
-    like,
-    memory_errors,
-    namespace,
-    to_host,
-)
+from bitclass.arrays import Features, as_features
 from bitclass.codes import unpack
-from bitclass.device import device_search
 from bitclass.hash_function import FeatureBlock, HashFunction
 
 __all__ = ["PackedModel", "TopClasses"]
@@ -41,26 +30,8 @@ _SCORES_PER_BLOCK = 1 << 22
 _TEXTS_PER_CALL = 1 << 16
 # Far less than 1 / 127, the smallest difference between scores on a short list.
 _TIE = 1e-9
-
-
-def _accepts_foreign_arrays(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a method accept foreign arrays, and return foreign arrays for them.
-
-    The scores of the bits are computed on the device of X, everything else by the kernels.
-    """
-
-    @wraps(method)
-    def wrapper(model: PackedModel, X: Any, *arguments: Any, **options: Any) -> Any:
-        if not is_foreign(X):
-            return method(model, X, *arguments, **options)
-        with memory_errors():
-            result = method(*model.on_host(X), *arguments, **options)
-        if isinstance(result, TopClasses):
-            moved: Any = (None if part is None else like(part, X) for part in result)
-            return TopClasses(*moved)
-        return like(result, X)
-
-    return wrapper
+# The number of the CPU among the devices of DLPack.
+_DLPACK_CPU = 1
 
 
 class TopClasses(NamedTuple):
@@ -118,9 +89,6 @@ class PackedModel:
     >>> model.predict([[-3.0], [2.0]])
     array(['left', 'right'], dtype='<U5')
     """
-
-    # Set by `on_host`: mask of the rows that have any feature known to the model.
-    _known_rows: NDArray[np.bool_] | None = None
 
     def __init__(
         self,
@@ -184,6 +152,11 @@ class PackedModel:
         return self._index.bias
 
     @property
+    def even_bias(self) -> NDArray[np.int32] | None:
+        """Biases rounded to even integers, as the search for the nearest classes adds them."""
+        return self._index.even_bias
+
+    @property
     def classes_(self) -> NDArray[Any]:
         """The labels, under the name that scikit-learn's estimators have for them."""
         return self.classes
@@ -239,7 +212,6 @@ class PackedModel:
         """Class weights of shape (C, r) in {-1, +1}."""
         return unpack(self.weights, self.n_bits)
 
-    @_accepts_foreign_arrays
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
         """Packed codes h(x).
 
@@ -263,6 +235,8 @@ class PackedModel:
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n, d)
+            An array on a GPU, of a library that supports DLPack, is predicted there with torch, and
+            so are its integer labels; the other methods copy it to the host.
         reject : float in [0, 1], default=0
             Rows with a `typicality` below it get `unknown_label`: about this share of the rows that
             do belong to the classes, and more of those that do not.
@@ -274,26 +248,21 @@ class PackedModel:
         -------
         ndarray of shape (n,)
         """
-        if is_foreign(X):
-            if not self.hash_function.is_linear:
-                return like(self.predict(to_host(X)), X)
-            with memory_errors():
-                if self.bias is not None:
-                    model, rows = self.on_host(X)
-                    return like(model.predict(rows), X)
-                return device_search(self, X).predict(X, self.n_rescored)
+        if reject == 0:
+            if _is_on_gpu(X) and self.hash_function.is_linear:
+                from bitclass.device import predict  # imports torch
+
+                return predict(self, X)
+            return self.classes[self._best(self._rows(X))[0]]
         if not (isinstance(reject, (int, float, np.number)) and 0 <= reject <= 1):
             raise ValueError(f"reject must be a number from 0 to 1, found {reject!r}")
-        if not reject:
-            return self.classes[self._best(self._rows(X))[0]]
         dtype = _dtype_with(self.classes, unknown_label)
         self._check_typicality()
-        indices, best = self._best(self._rows(X))
+        indices, best = self._best_with_scores(X)
         labels = self.classes[indices].astype(dtype)
         labels[self._typicality_of(best) < reject] = unknown_label
         return labels
 
-    @_accepts_foreign_arrays
     def best_scores(self, X: ArrayLike) -> NDArray[np.float32]:
         """The largest class score of each row, which falls if no class fits.
 
@@ -307,9 +276,8 @@ class PackedModel:
             ``w_c.tanh(P'x + t) + bias_c`` of the best class on the short list; without rescoring
             ``w_c.h(x)`` plus the bias rounded to an even integer.
         """
-        return self._best(self._rows(X))[1]
+        return self._best_with_scores(X)[1]
 
-    @_accepts_foreign_arrays
     def typicality(self, X: ArrayLike) -> NDArray[np.float64]:
         """How typical rows are of the classes that the model knows, from 0 to 1.
 
@@ -326,7 +294,7 @@ class PackedModel:
         ndarray of shape (n,)
         """
         self._check_typicality()
-        return self._typicality_of(self._best(self._rows(X))[1])
+        return self._typicality_of(self._best_with_scores(X)[1])
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
         """Share of rows X whose predicted label equals that in y.
@@ -345,7 +313,6 @@ class PackedModel:
             raise ValueError(f"y must have shape {predicted.shape}, found {labels.shape}")
         return float(np.mean(predicted == labels))
 
-    @_accepts_foreign_arrays
     def top_classes(
         self, X: ArrayLike, k: int, *, probabilities: bool = False, typicality: bool = False
     ) -> TopClasses:
@@ -386,7 +353,6 @@ class PackedModel:
         typical = self._typicality_of(best) if typicality else None
         return TopClasses(self.classes[indices], distances, shares, typical)
 
-    @_accepts_foreign_arrays
     def scores(self, X: ArrayLike) -> NDArray[np.float64]:
         """Scores of all classes; the predicted class has the largest.
 
@@ -404,7 +370,6 @@ class PackedModel:
         """
         return self._blockwise(X, self._scores)
 
-    @_accepts_foreign_arrays
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Probabilities of all classes; `top_classes` returns those of the best ones only.
 
@@ -423,7 +388,6 @@ class PackedModel:
         probabilities /= probabilities.sum(axis=1, keepdims=True)
         return probabilities
 
-    @_accepts_foreign_arrays
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
         """Logarithms of the class probabilities, computed without underflow.
 
@@ -487,10 +451,12 @@ class PackedModel:
         """Export the model to an ONNX file with standard operators, written atomically.
 
         The graph takes ``X``, float32 of shape (n, d), and returns ``label`` (n,), ``top_labels``
-        (n, k), best first, ``top_distances`` (n, k), int32 Hamming distances, and
-        ``top_probabilities`` (n, k), float32. It computes what `predict` and `top_classes` do, in
-        the precision of the model. Integer labels are int64, floats double, all others strings.
-        Non-finite rows are not detected.
+        (n, k), best first, ``top_distances`` (n, k), int32 Hamming distances,
+        ``top_probabilities`` (n, k), float32, and ``typicality`` (n,), float32, if the model has a
+        table for it. It computes what `predict` and `top_classes` do, in the precision of the
+        model. Integer labels are int64, floats double, all others strings. Non-finite rows are not
+        detected. An extractor that computed the features from images or texts, such as a network,
+        is not part of the graph, as a warning says.
 
         Parameters
         ----------
@@ -510,21 +476,6 @@ class PackedModel:
 
         save_onnx(self, path, self._check_k(k))
 
-    def on_host(self, X: Any) -> tuple[PackedModel, NDArray[Any]]:
-        """A model and NumPy rows that are equivalent to this model and foreign rows X.
-
-        The rows are the scores of the bits, computed on the device of X.
-        """
-        if not self.hash_function.is_linear:
-            return self, to_host(X)
-        model, bits = copy(self), np.eye(self.n_bits, dtype=np.float32)
-        model.hash_function = HashFunction(bits, np.zeros(self.n_bits), precision="float32")
-        scores = to_host(device_search(self, X).projected(X))
-        if self.text is not None:
-            model.text, known = None, _has_entries(X, self.text.space_column)
-            model._known_rows = to_host(known)
-        return model, scores
-
     def __repr__(self) -> str:
         return (
             f"<PackedModel: {len(self.classes):,} classes, {self.n_features:,} features, "
@@ -535,29 +486,35 @@ class PackedModel:
     def _max_scored_rows(self) -> int:
         return max(1, _SCORES_PER_BLOCK // len(self.classes))
 
-    def _best(self, X: Features) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Indices (n,) of the predicted classes, and their scores."""
+    def _best(
+        self, X: Features
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32] | None, NDArray[np.int32]]:
+        """Indices (n,) of the predicted classes, their scores if rescored, and distances."""
         h, index, m = self.hash_function, self._searched, self.n_rescored
         if h.columns is not None and isinstance(X, HashedTexts):
             starts = range(0, max(len(X.texts), 1), _TEXTS_PER_CALL)
             parts = [X.texts[start : start + _TEXTS_PER_CALL] for start in starts]
             found = [h.best_of_texts(X.features, part, index, m) for part in parts]
             indices, scores, distances = map(np.concatenate, zip(*found, strict=True))
-        elif m:
-            best, best_scores, _ = h.rescored(X, index, m)
-            return best[:, 0], best_scores[:, 0]
-        else:
-            indices, distances = h.nearest(X, index)
-        return indices, scores if m else self._score_of(indices, distances)
+            return indices, scores if m else None, distances
+        if m:
+            indices, scores, distances = h.rescored(X, index, m)
+            return indices[:, 0], scores[:, 0], distances[:, 0]
+        indices, distances = h.nearest(X, index)
+        return indices, None, distances
+
+    def _best_with_scores(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Indices (n,) of the predicted classes of rows X, and their scores."""
+        indices, scores, distances = self._best(self._rows(X))
+        return indices, self._score_of(indices, distances) if scores is None else scores
 
     def _score_of(
         self, indices: NDArray[np.int64], distances: NDArray[np.int32]
     ) -> NDArray[np.float32]:
         """Scores ``w_c.h(x) + e_c``, with e the biases rounded to even integers."""
         scores = self.n_bits - 2 * distances
-        even_bias = self._index.even_bias
-        if even_bias is not None:
-            scores += even_bias[indices]
+        if self.even_bias is not None:
+            scores += self.even_bias[indices]
         return scores.astype(np.float32)
 
     def _check_typicality(self) -> None:
@@ -620,9 +577,7 @@ class PackedModel:
         logits -= logits.max(axis=1, keepdims=True)
         # Rows without any known feature get nearly equal logits, in the same order.
         space_column = -1 if self.text is None else self.text.space_column
-        if self._known_rows is not None:
-            logits[~self._known_rows[block.rows]] *= _TIE
-        elif self.hash_function.columns is not None:
+        if self.hash_function.columns is not None:
             logits[~self.hash_function.has_columns(block.features, space_column)] *= _TIE
         elif self.text is not None:
             logits[~_has_entries(block.features, space_column)] *= _TIE
@@ -636,6 +591,8 @@ class PackedModel:
                     "fitted on features"
                 )
             return HashedTexts(self.text, as_texts(X))
+        if hasattr(X, "__dlpack__") and not isinstance(X, np.ndarray):
+            X = _on_host(X)
         try:
             return as_features(X, self.n_features, self.feature_names)
         except ValueError as error:
@@ -698,9 +655,31 @@ def _are_texts(X: Any) -> bool:
     return isinstance(first, (str, bytes))
 
 
-def _has_entries(X: Array, without: int) -> Array:
+def _is_on_gpu(X: Any) -> bool:
+    """Whether X is an array on another device than the CPU."""
+    if type(X) is np.ndarray or not hasattr(X, "__dlpack_device__"):
+        return False
+    return bool(X.__dlpack_device__()[0] != _DLPACK_CPU)
+
+
+def _on_host(X: Any) -> NDArray[Any]:
+    """An array of another library in NumPy, without a copy if it is in memory of the CPU."""
+    if getattr(X, "requires_grad", False):
+        raise ValueError("X must not require gradients: pass X.detach()")
+    if _is_on_gpu(X) or str(X.dtype).endswith("bfloat16"):
+        from bitclass.device import to_numpy  # imports torch
+
+        return to_numpy(X)
+    try:
+        return np.from_dlpack(X)
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise ValueError(f"X must be a dense array of real numbers: {error}") from None
+
+
+def _has_entries(X: NDArray[Any], without: int) -> NDArray[np.bool_]:
     """Mask (n,) of the rows of an array (n, d) with a nonzero entry outside column `without`."""
     is_entry = X != 0
     if without >= 0:
         is_entry[:, without] = False
-    return namespace(X).any(is_entry, axis=1)
+    mask: NDArray[np.bool_] = is_entry.any(axis=1)
+    return mask

@@ -31,7 +31,7 @@ import contextlib, importlib, io, json, os, signal, sys, tempfile, time
 import pyarrow.parquet
 import bitclass.images, bitclass.text
 from bitclass.cli import main
-for name in ("fit", "update", "predict", "evaluate", "inspect", "features"):
+for name in ("fit", "update", "predict", "evaluate", "inspect"):
     importlib.import_module(f"bitclass.cli.{name}")
 with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
     sys.argv = ["bitclass", "inspect", "--help"]

@@ -6,6 +6,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,8 +26,6 @@ from running import (
     problem,
 )
 
-from bitclass import BinaryCodeClassifier
-
 FIT = ("--model", "new.safetensors")
 PREDICT = ("predict", "m.safetensors")
 
@@ -40,20 +39,18 @@ def _files(folder):
     np.savez(folder / "unlabelled.npz", X=X)
     np.save(folder / "X.npy", X)
     np.save(folder / "y.npy", y)
+    np.savetxt(folder / "good.csv", X, delimiter=",")
     columns = {f"f{j}": X[:, j] for j in range(6)}
     pq.write_table(pa.table(columns | {"label": y}), folder / "columns.parquet")
     spoiled = X.copy()
     spoiled[41, 2] = np.nan
     np.savez(folder / "nan.npz", X=spoiled, y=y)
     (folder / "no_model.safetensors").write_bytes(b"this is no model" * 100)
-    for name in ("progress", "saved"):
-        (folder / name).mkdir()
-    for name in ("d.statistics.safetensors", "saved/statistics.safetensors", "saved/a.npz"):
+    (folder / "saved").mkdir()
+    for name in ("d.sums.safetensors", "saved/a.npz"):
         shutil.copy(folder / "good.npz", folder / name)
     (folder / "symbolic.npz").symlink_to("good.npz")
     os.link(folder / "good.npz", folder / "hard.npz")
-    days = np.array(["2020-02-29", "2021-03-01"], dtype="M8[D]")[y % 2]
-    BinaryCodeClassifier(8, loss="hinge").fit(X, days).save(folder / "dates.safetensors")
 
 
 # Arguments, exit code, and words in the error. If outputs are refused, the rows are invalid too,
@@ -69,13 +66,17 @@ CASES = {
     "folder that is not there": (
         ("fit", "nan.npz", "--model", "nowhere/m.safetensors"), 2, ["nowhere", "no such folder"],
     ),
-    "model that is a folder": (("fit", "nan.npz", "--model", "progress"), 2, ["progress"]),
-    "unknown loss": (("fit", "nan.npz", "--loss", "absolute", *FIT), 2, ["'absolute'", "hinge"]),
-    "no bits": (("fit", "nan.npz", "--bits", 0, *FIT), 2, ["n_bits", "0"]),
+    "model that is a folder": (("fit", "nan.npz", "--model", "saved"), 2, ["saved"]),
+    "no bits": (("fit", "nan.npz", "--bits", 0, *FIT), 2, ["--bits must be", "0"]),
+    "alpha in words": (("fit", "nan.npz", "--alpha", "much", *FIT), 2, ["--alpha must be", "much"]),
+    "half a name": (("fit", "nan.npz", "--bit", 3, *FIT), 2, ["--bits", "bitclass fit --help"]),
+    "no model": (("fit", "nan.npz"), 2, ["--model", "bitclass fit --help"]),
     "bits in words": (("fit", "nan.npz", "--bits", "many", *FIT), 2, ["--bits"]),
+    "unknown format": (("fit", "nan.npz", "--format", "xml", *FIT), 2, ["--format xml", "csv"]),
+    "missing labels": (("fit", "X.npy", "--labels", "no.npy", *FIT), 2, ["--labels no.npy"]),
     "one class": (("fit", "one_class.npz", *FIT), 1, ["class"]),
     "wrong width at predict": ((*PREDICT, "narrow.npz"), 1, ["narrow.npz", 4, 6]),
-    "no model": (("predict", "no_model.safetensors", "good.npz"), 1, ["no_model.safetensors"]),
+    "not a model": (("predict", "no_model.safetensors", "good.npz"), 1, ["no_model.safetensors"]),
     "top too large": ((*PREDICT, "good.npz", "--top", 5, "--out", "new.csv"), 2, ["--top 5", 4]),
     "top too large to export": (("export", "m.safetensors", "--top", 5), 2, ["--top", 4]),
     "unknown extension": (
@@ -87,9 +88,6 @@ CASES = {
         ("predict", "named.safetensors", "columns.parquet", "--id", "label"), 2, ["--id label"],
     ),
     "columns in npy": ((*PREDICT, "nan.npz", "--top", 2, "--out", "new.npy"), 2, [".csv"]),
-    "checkpoint that is a file": (
-        ("fit", "nan.npz", "--checkpoint", "good.npz", *FIT), 2, ["is a file", "--checkpoint"],
-    ),
     "model that is a device": (("fit", "nan.npz", "--model", "/dev/null"), 1, ["/dev/null"]),
     "name that could command the terminal": (
         ("fit", "red\x1b[31m.npz", *FIT), 1, [r"red\x1b[31m.npz"],
@@ -98,37 +96,35 @@ CASES = {
     # An output never replaces an input, through any link.
     "model over data": (("fit", "good.npz", "--model", "good.npz"), 2, ["--model"]),
     "model over labels": (
-        ("fit", "X.npy", "--labels-file", "y.npy", "--model", "y.npy"), 2, ["--model"],
+        ("fit", "X.npy", "--labels", "y.npy", "--model", "y.npy"), 2, ["--model"],
     ),
     "model over the target of a link": (
         ("fit", "good.npz", "--model", "symbolic.npz"), 2, ["--model"],
     ),
     "model over a hard link": (("fit", "good.npz", "--model", "hard.npz"), 2, ["--model"]),
     "model over a file of a folder": (("fit", "saved", "--model", "saved/a.npz"), 2, ["--model"]),
-    "statistics over data": (
-        ("fit", "d.statistics.safetensors", "--format", "npz", "--keep-statistics", "--model", "d"),
-        2, ["statistics"],
+    "sums over data": (
+        ("fit", "d.sums.safetensors", "--format", "npz", "--keep-sums", "--model", "d"), 2,
+        ["--keep-sums"],
     ),
-    "model over the statistics of another": (
-        ("fit", "good.npz", "--model", "m.statistics.safetensors"), 2, [".statistics.safetensors"],
-    ),
-    "model in the checkpoint folder": (
-        ("fit", "good.npz", "--model", "progress/m", "--checkpoint", "progress"), 2,
-        ["--checkpoint"],
-    ),
-    "checkpoint over data, given as a folder": (
-        ("fit", "saved", "--format", "npz", "--checkpoint", "saved", "--model", "new"), 2,
-        ["--checkpoint"],
+    "model over the sums of another": (
+        ("fit", "good.npz", "--model", "m.sums.safetensors"), 2, [".sums.safetensors"],
     ),
     "predictions over data": ((*PREDICT, "X.npy", "--out", "X.npy"), 2, ["--out"]),
     "predictions over the model": (("predict", "m.npy", "X.npy", "--out", "m.npy"), 2, ["--out"]),
     "ONNX over the model": (("export", "m.npy", "--out", "m.safetensors"), 2, ["--out"]),
-    "update from its own statistics": (
-        ("update", "m.safetensors", "m.statistics.safetensors", "--format", "npz"), 2,
-        ["statistics"],
+    "wrong rows over data": (
+        ("evaluate", "m.safetensors", "good.csv", "--errors", "good.csv"), 2, ["--errors"],
+    ),
+    "figure of another format": (
+        ("evaluate", "m.safetensors", "good.npz", "--figure", "f.gif"), 2, ["--figure", ".png"],
+    ),
+    "share above 1": ((*PREDICT, "good.npz", "--reject", 5), 2, ["--reject"]),
+    "update from its own sums": (
+        ("update", "m.safetensors", "m.sums.safetensors"), 2, ["sums"],
     ),
     "update from its own model": (
-        ("update", "m.safetensors", "m.npy", "--format", "npz"), 2, ["model"],
+        ("update", "m.safetensors", "m.npy"), 2, ["model"],
     ),
 }  # fmt: skip
 
@@ -137,7 +133,7 @@ CASES = {
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bad")
     _files(folder)
-    fit = ("--bits", 16, "--no-refine", "--keep-statistics", "--model")
+    fit = ("--bits", 16, "--no-refine", "--keep-sums", "--model")
     fits = [("fit", "good.npz", *fit, "m.safetensors"),
             ("fit", "good.npz", *fit, "m.safetensors"),  # that of an earlier run is replaced
             ("fit", "columns.parquet", *fit, "named.safetensors")]  # fmt: skip
@@ -179,22 +175,47 @@ def test_no_permission(folder):
 
 
 def test_a_limit_on_the_size_of_files(tmp_path):
-    """The model takes about 2 MB, and the statistics in a checkpoint more."""
+    """The model takes about 2 MB."""
     X, y = problem(80, 1200)
     np.savez(tmp_path / "wide.npz", X=X, y=y)
     (tmp_path / "m").write_bytes(b"the model of before")
-    (tmp_path / "progress").mkdir()
     before = contents(tmp_path)
-    fit = ("fit", "wide.npz", "--model", "m", "--bits", 512)
-    cases = {(): "m: ", ("--checkpoint", "progress"): "progress/statistics.safetensors"}
-    for more, name in cases.items():
-        done = bitclass_process(
-            *(*fit, *more),
-            cwd=tmp_path,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)),
-        )
-        assert_one_line(done, 1, name, "too large")
-        assert contents(tmp_path) == before
+    done = bitclass_process(
+        *("fit", "wide.npz", "--model", "m", "--bits", 512),
+        cwd=tmp_path,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)),
+    )
+    assert done.returncode == 1
+    assert re.search("^bitclass: .*m: .*too large", done.stderr, re.MULTILINE)
+    assert contents(tmp_path) == before
+
+
+def test_an_unknown_instruction_set_is_one_line(folder):
+    done = subprocess.run(
+        [COMMAND, *PREDICT, "good.npz"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=environment(BITCLASS_SIMD="foo"),
+    )
+    assert_one_line(done, 1, "BITCLASS_SIMD", "foo")
+
+
+def test_unexpected_errors_are_one_line():
+    code = (
+        "import sys; sys.argv = ['bitclass', 'inspect', 'm'];"
+        "import bitclass.cli.inspect as module; module.read_header = lambda path: 1 / 0;"
+        "from bitclass.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert_one_line(done, 1, "internal error, ZeroDivisionError", "BITCLASS_TRACEBACK=1")
+
+
+def test_a_command_without_arguments_shows_its_help():
+    for name in ("fit", "predict", "serve"):
+        done = bitclass_process(name)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f"Usage: bitclass {name}" in done.stdout
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
@@ -209,6 +230,13 @@ def heed_interrupts():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def has_read(process, path):
+    """Whether a process has ended, or a file in its memory."""
+    maps = Path(f"/proc/{process.pid}/maps")
+    return process.poll() is not None or str(path) in maps.read_text()
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="no /proc here")
 def test_an_interrupt_ends_a_run_quietly(tmp_path):
     n, d = 4_000_000, 16
     with open(tmp_path / "X.npy", "wb") as file:
@@ -217,23 +245,20 @@ def test_an_interrupt_ends_a_run_quietly(tmp_path):
         file.truncate(file.tell() + 4 * n * d)  # a sparse file
     np.save(tmp_path / "y.npy", np.tile(np.arange(4, dtype=np.int8), n // 4))
     process = subprocess.Popen(
-        [COMMAND, "fit", "X.npy", "--labels-file", "y.npy", *FIT, "--loss", "hinge",
-         "--bits", "256", "--checkpoint", "progress"],
+        [COMMAND, "fit", "X.npy", "--labels", "y.npy", *FIT, "--bits", "256"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=environment(),
         preexec_fn=heed_interrupts,
-    )  # fmt: skip
-    end = time.monotonic() + 300
-    while not (tmp_path / "progress").exists() and time.monotonic() < end:
+    )
+    while not has_read(process, tmp_path / "X.npy"):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     printed, complained = process.communicate(timeout=300)
     assert (process.returncode, printed, complained) == (130, "", "")
-    assert not (tmp_path / "new.safetensors").exists()
-    assert list((tmp_path / "progress").iterdir()) == []
+    assert sorted(os.listdir(tmp_path)) == ["X.npy", "y.npy"]
 
 
 # Imported by Python at startup: sends an interrupt when a given module is imported.

@@ -11,6 +11,9 @@ from running import environment, problem, succeed
 
 import bitclass as library
 from bitclass.cli.app import COMMANDS
+from bitclass.storage import save
+from bitclass.text import NgramHasher
+from text_models import sentences
 
 HEAVY = ("sklearn", "scipy", "pandas", "pyarrow", "PIL", "dask", "matplotlib", "onnxruntime")
 
@@ -49,6 +52,14 @@ def test_predict_and_inspect_do_not_import_scikit_learn(tmp_path):
     library.BinaryCodeClassifier(16, refine=False).fit(X, y).save(tmp_path / "m")
     assert "sklearn" not in imported("predict", "m", "train.npz", cwd=tmp_path)
     assert imported("inspect", "m", cwd=tmp_path) == []
+
+
+def test_a_sentence_is_classified_without_the_training_libraries(tmp_path):
+    texts, labels = sentences()
+    hasher = NgramHasher().fit(texts)
+    fitted = library.BinaryCodeClassifier(64).fit(hasher.transform(texts), labels)
+    save(tmp_path / "m", fitted.packed().with_text(hasher.features_))
+    assert imported("predict", "m", "will it rain in oslo", cwd=tmp_path) == []
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -184,7 +184,7 @@ def rescored(
 def half_margins(
     codes: NDArray[np.uint8], weights: NDArray[np.uint8], y: NDArray[np.intp]
 ) -> NDArray[np.int16]:
-    """See :func:`bitclass._native.training.half_margins`."""
+    """See :func:`bitclass._native.paper.half_margins`."""
     distances = hamming(codes[:, None], weights[None])
     y_distances = np.take_along_axis(distances, y[:, None], axis=1)
     return (y_distances - distances).astype(np.int16)
@@ -199,7 +199,7 @@ def pair_sums(
     tables: NDArray[np.float64],
     sums: NDArray[np.float64],
 ) -> None:
-    """See :func:`bitclass._native.training.pair_sums`."""
+    """See :func:`bitclass._native.paper.pair_sums`."""
     n_bits = (tables.shape[1] - 1) // 2
     half = half_margins(codes, weights, y)
     bits = unpack(codes, bit + 1)[:, bit]
@@ -219,7 +219,7 @@ def pair_sums(
 def flip_bits(
     H: NDArray[np.float64], g: NDArray[np.float64], w: NDArray[np.int8]
 ) -> tuple[NDArray[np.int8], float]:
-    """See :func:`bitclass._native.training.flip_bits`."""
+    """See :func:`bitclass._native.paper.flip_bits`."""
     if (np.abs(np.diagonal(H)) > 0).any():  # a NaN stops the flips by itself
         raise ValueError("H: expected a diagonal of zeros")
     w = w.copy()
@@ -250,7 +250,7 @@ def update_codes(
     values: NDArray[np.float64],
     log_step: float,
 ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
-    """See :func:`bitclass._native.training.update_codes`."""
+    """See :func:`bitclass._native.paper.update_codes`."""
     bits = unpack(codes, n_bits)
     weight_bits = unpack(weights, n_bits)
     half = half_margins(codes, weights, y).astype(np.int64)
@@ -280,7 +280,7 @@ def update_codes(
 def group_rows(
     labels: NDArray[np.intp], codes: NDArray[np.uint8]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """See :func:`bitclass._native.training.group_rows`."""
+    """See :func:`bitclass._native.paper.group_rows`."""
     keys = np.concatenate([labels[:, None], codes.astype(np.intp)], axis=1)
     _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     order = np.lexsort((first, labels[first]))

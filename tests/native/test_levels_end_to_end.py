@@ -17,6 +17,7 @@ FIT_AND_PREDICT = """
 import hashlib, itertools, json, warnings
 import numpy as np
 from bitclass import BinaryCodeClassifier, get_config
+from bitclass.paper import PaperClassifier
 
 warnings.simplefilter("ignore")
 rng = np.random.default_rng(0)
@@ -28,22 +29,25 @@ def digest(array):
     array = np.ascontiguousarray(array)
     return f"{array.dtype} {array.shape} {hashlib.sha256(array).hexdigest()}"
 
+def estimators(n_jobs):
+    given = {"random_state": 0, "n_jobs": n_jobs}
+    for loss in ("hinge", "exponential"):
+        yield loss, PaperClassifier(70, loss=loss, scale=0.1, max_iter=2, **given)
+    for kernel, refine in itertools.product((None, "rbf"), (False, True)):
+        yield f"{kernel} {refine}", BinaryCodeClassifier(70, kernel=kernel, refine=refine, **given)
+
 found = {"simd": get_config()["simd"], "models": {}}
-for n_jobs, loss, precision, refine in itertools.product(
-    (1, 2), ("hinge", "exponential"), ("int8", "float32"), (False, True)
-):
-    model = BinaryCodeClassifier(
-        70, loss=loss, scale=0.1, max_iter=2, precision=precision, random_state=0,
-        initial_codes="projection", refine=refine, n_jobs=n_jobs,
-    ).fit(X, y)
-    found["models"].setdefault(f"{loss} {precision} {refine}", []).append({
-        "weights": digest(model.weights_),
-        "projection": digest(model.projection_),
-        "intercept": digest(model.intercept_),
-        "codes": digest(model.encode(X_test)),
-        "predictions": digest(model.predict(X_test)),
-        "scores": digest(model.decision_function(X_test)),
-    })
+for n_jobs in (1, 2):
+    for name, model in estimators(n_jobs):
+        model.fit(X, y)
+        found["models"].setdefault(name, []).append({
+            "weights": digest(model.weights_),
+            "projection": digest(model.projection_),
+            "intercept": digest(model.intercept_),
+            "codes": digest(model.encode(X_test)),
+            "predictions": digest(model.predict(X_test)),
+            "scores": digest(model.decision_function(X_test)),
+        })
 print(json.dumps(found))
 """
 

@@ -11,7 +11,7 @@ from reproduction.paper import TABLE_1
 from reproduction.plan import Cell
 from reproduction.report import save_run, write_report
 from reproduction.results import Number, Results, read_results
-from reproduction.tables import accuracy_table, memory_table, table_1
+from reproduction.tables import accuracy_table, memory_table, starts_table, table_1
 
 SIZES = {"n_rows": 1000, "n_test": 10**6, "n_features": 64, "n_classes": 10}
 TIMEOUT = {"status": "timeout", "limit": 60.0, "reason": "not done within 60 s"}
@@ -42,8 +42,9 @@ def run(data="letters", seeds=(0, 1)):
                 ("squared-hinge", 0.78, n_bits / 50),
                 ("crammer-singer", 0.78, n_bits / 50),
                 ("paper-mincut", 0.80, n_bits / 10),
-                ("bitclass-exponential", 0.81, n_bits / 50),
-                ("bitclass-hinge", 0.81, n_bits / 500),
+                ("paper-exponential-random", 0.77, n_bits / 50),
+                ("paper-hinge-random", 0.77, n_bits / 500),
+                ("bitclass", 0.81, n_bits / 500),
             ):
                 found = done(accuracy + gain + step, train, 1e-6, history=history, **objective)
                 outcomes[Cell(name, data, n_bits, seed)] = found
@@ -225,14 +226,26 @@ def test_missing_and_unconverged_results_are_marked():
     outcomes = run()
     outcomes[Cell("svm-ova", "letters", 0, 0)]["converged"] = False
     outcomes[Cell("svm-multi", "letters", 0, 0)] = TIMEOUT
-    outcomes[Cell("cca-itq-rbf", "letters", 128, 0)] = TIMEOUT | {"learned_for": 42.0}
-    outcomes[Cell("sdh-rbf", "letters", 128, 0)] = TIMEOUT | {"status": "failed"}
+    outcomes[Cell("sdh-rbf", "letters", 128, 0)] = TIMEOUT | {"learned_for": 42.0}
+    outcomes[Cell("paper-hinge-means", "letters", 128, 0)] = TIMEOUT | {"status": "failed"}
     rows = {row[0]: row[1:] for row in table_1(Results(outcomes), "letters").rows}
     assert rows["SVM, one-vs-all"][-1] == "0.01 (1,000 iterations)"
     assert rows["SVM, Crammer-Singer"][0] == "79.1 ± 0.0 (1 of 2 seeds)"
     late = "not done in 60 s"
-    assert rows["CCA-ITQ + SVM on RBF features"] == [late, "over 42 s", late, ""]
-    assert rows["SDH + SVM on RBF features"] == ["failed", "failed", "failed", ""]
+    assert rows["SDH + SVM on RBF features"] == [late, "over 42 s", late, ""]
+    failed = rows["paper's method, hinge loss, codes of class means"]
+    assert failed == ["failed", "failed", "failed", ""]
+
+
+def test_all_starting_codes_are_compared():
+    table = starts_table(Results(run()))
+    assert table.columns[1:] == [
+        "projections of samples", "random class codes", "codes of class means",
+    ]  # fmt: skip
+    assert table.rows == [["letters", "80.1 / 79.6", "77.1 / 77.1", " / "]]
+    assert "projections of samples: higher with the exponential loss on 1, " in table.note
+    assert "random class codes: higher with the exponential loss on 0, " in table.note
+    assert "codes of class means:" not in table.note
 
 
 @pytest.fixture(scope="module")

@@ -6,24 +6,26 @@ import os
 import signal
 import sys
 from types import FrameType
+from typing import Any
 
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command in `sys.argv`; show the help if there are no arguments."""
-    arguments = sys.argv[1:] or ["--help"]
     # An interrupt during imports would show a traceback, and no work has started yet.
-    before = signal.getsignal(signal.SIGINT)
-    handles_interrupt = before is signal.default_int_handler
-    if handles_interrupt:
+    handles_interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if handles_interrupts:
         signal.signal(signal.SIGINT, _exit_quietly)
-    from bitclass.cli.app import prepare
+    from bitclass.cli.app import parser
     from bitclass.cli.errors import run_and_report
 
-    run = prepare(arguments)
-    if handles_interrupt:
-        signal.signal(signal.SIGINT, before)
+    def run() -> Any:
+        parse_and_run = parser(sys.argv[1:] or ["--help"])
+        if handles_interrupts:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        return parse_and_run()
+
     run_and_report(run)
 
 

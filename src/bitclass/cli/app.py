@@ -10,7 +10,7 @@ import typer
 
 import bitclass
 
-__all__ = ["COMMANDS", "prepare"]
+__all__ = ["COMMANDS", "parser"]
 
 #: Each command, implemented by `command` in the module of the same name, and its summary.
 #: Only the module of the requested command is imported, since some import scikit-learn.
@@ -18,17 +18,15 @@ COMMANDS = {
     "fit": "Train a model on feature files, texts or images, and write it to a file.",
     "update": "Add rows or classes to a model, or remove classes, without the original rows.",
     "predict": "Predict the classes of rows, texts or images.",
-    "evaluate": "Measure the accuracy of a model on labelled rows or images.",
+    "evaluate": "Measure the accuracy of a model on labelled rows, texts or images.",
     "inspect": "Show a model's size, classes, bit balance and distances between classes.",
-    "export": "Export a model to ONNX.",
-    "features": "Extract image features and write them to a file.",
     "serve": "Serve models over HTTP: Open Inference Protocol, plain JSON, metrics and a web page.",
-    "explore": "Serve a web page that shows image codes, nearest classes and similar images.",
+    "export": "Export a model to ONNX.",
     "demo": "Recognise 2,200 characters in three unseen typefaces after training on nine others.",
 }
 
 
-def prepare(arguments: list[str]) -> Callable[[], Any]:
+def parser(arguments: list[str]) -> Callable[[], Any]:
     """Import the requested command, and return a function that parses the arguments and runs it."""
     app = typer.Typer(
         name="bitclass",
@@ -40,6 +38,8 @@ def prepare(arguments: list[str]) -> Callable[[], Any]:
     app.callback()(_root)
     for name, summary in COMMANDS.items():
         if name == arguments[0]:
+            if len(arguments) == 1 and name != "demo":  # all others need arguments
+                arguments = [name, "--help"]
             app.command(name)(import_module(f"bitclass.cli.{name}").command)
         else:
             app.command(name, help=summary)(_not_imported)

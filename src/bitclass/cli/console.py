@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import io
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import IO, Any
 
 from rich.console import Console
 from rich.progress import (
@@ -23,9 +23,11 @@ from rich.table import Table
 from rich.text import Text
 
 from bitclass.cli.errors import printable
+from bitclass.report import Epoch, Report
 
 __all__ = [
     "ProgressBars",
+    "as_text",
     "describe_training",
     "format_size",
     "pluralise",
@@ -74,33 +76,26 @@ def format_size(n_bytes: int) -> str:
 
 
 def describe_training(summary: Mapping[str, Any]) -> str:
-    """Describe how a model was trained, from the untrusted summary in its file.
+    """Describe how a model was trained, from the summary in its file.
 
     Examples
     --------
-    >>> describe_training({"loss": "hinge", "n_rounds": 1})
-    'hinge loss, closed form'
-    >>> describe_training({"loss": "exponential", "n_rounds": 3})
-    'exponential loss, 3 rounds'
+    >>> report = Report(n_rows=900, n_judged=100, accuracy=0.91)
+    >>> describe_training({"report": report.to_dict()})
+    '900 rows, closed form, accuracy 91.00% on 100 held-out rows'
     """
-    loss, refinement = summary.get("loss"), summary.get("refinement")
-    how = "closed form" if loss == "hinge" else pluralise(summary.get("n_rounds"), "round")
-    text = f"{loss} loss, {how}"
-    if isinstance(refinement, dict):
-        before, after = (refinement.get(f"accuracy_{when}") for when in ("before", "after"))
-        epochs = pluralise(refinement.get("epochs"), "epoch")
-        if "columns" in refinement:  # wide rows, which have no closed form
-            text = (
-                f"sparse mini-batches, {epochs}, {pluralise(refinement['columns'], 'column')} kept"
-            )
-            if isinstance(after, float):
-                text += f"; held-out accuracy {after:.2%}"
-        elif isinstance(before, float) and isinstance(after, float):
-            rows = pluralise(refinement.get("held_out_rows"), "held-out row")
-            text += f"; refined for {epochs}, accuracy on {rows} from {before:.2%} to {after:.2%}"
-            if refinement.get("taken") is False:
-                text += ", discarded"
-    return text
+    if "report" not in summary:
+        return "not recorded"
+    report = Report.from_dict(summary["report"])
+    parts = [pluralise(report.n_rows, "row"), "closed form"]
+    if report.refined:
+        parts[-1] = f"refined for {pluralise(len(report.epochs), 'epoch')}"
+    if report.stopped == "max_time":
+        parts.append("stopped by --max-time")
+    if report.accuracy is not None:
+        judged = pluralise(report.n_judged, "held-out row")
+        parts.append(f"accuracy {report.accuracy:.2%} on {judged}")
+    return ", ".join(parts)
 
 
 class _Note(ProgressColumn):
@@ -109,7 +104,7 @@ class _Note(ProgressColumn):
         if "note" in task.fields:
             return Text(task.fields["note"])
         speed = task.finished_speed or task.speed
-        rate = "" if speed is None else f", {speed:,.0f} per second"
+        rate = "" if speed is None else f", {speed:,.0f}/s"
         return Text(f"{int(task.completed):,} rows{rate}")
 
 
@@ -126,23 +121,26 @@ class ProgressBars:
             self._tasks[name] = self._progress.add_task(name, total=total, **fields)
         self._progress.update(self._tasks[name], completed=done, total=total, **fields)
 
-    def batches(self, name: str, rows: Any, start_row: int = 0) -> Iterator[Any]:
-        """Iterate over batches of rows and show the progress."""
-        self(name, start_row, rows.n_rows)
+    def batches(self, name: str, rows: Any) -> Generator[Any, None, None]:
+        """Iterate over batches of rows and show the progress.
+
+        If this generator is closed, so are the files: their libraries read ahead in threads, which
+        must have ended when Python exits.
+        """
+        self(name, 0, rows.n_rows)
         with closing(rows.batches()) as batches:
             for batch in batches:
-                if batch.first_row + len(batch) > start_row:
-                    yield batch.slice(max(0, start_row - batch.first_row))
-                    self(name, batch.first_row + len(batch), rows.n_rows)
+                yield batch
+                self(name, batch.first_row + len(batch), rows.n_rows)
 
-    def epoch(self, record: Any) -> None:
+    def epoch(self, epoch: Epoch) -> None:
         """Show an epoch of refinement; the `callback` of `fit`."""
-        note = f"epoch {record.epoch} of {record.n_epochs}, "
-        if math.isnan(record.accuracy):  # wide rows are evaluated only at the end
-            note += f"mean cross-entropy {record.objective:.3f}"
-        else:
-            note += f"held-out accuracy {record.accuracy:.2%}"
-        self.step("refining", record.epoch, record.n_epochs, note)
+        note = f"epoch {epoch.epoch} of {epoch.n_epochs}"
+        if epoch.accuracy is not None:  # not every epoch is judged
+            note += f", accuracy {epoch.accuracy:.2%}"
+        elif epoch.objective is not None:
+            note += f", objective {epoch.objective:.3f}"
+        self.step("refining", epoch.epoch, epoch.n_epochs, note)
 
     def step(self, name: str, done: int, total: int, note: str) -> None:
         """Show a step of a task with a note that describes it."""
@@ -152,12 +150,23 @@ class ProgressBars:
 
 
 @contextmanager
+def as_text(file: IO[Any]) -> Iterator[IO[str]]:
+    """A text file, or a wrapper of a binary one that writes UTF-8 to it."""
+    if isinstance(file, io.TextIOBase):
+        yield file
+        return
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    yield text
+    text.detach()
+
+
+@contextmanager
 def progress_bars() -> Iterator[ProgressBars]:
     """Show progress on standard error."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(16),  # so that a line fits into 80 columns
         _Note(),
         TimeElapsedColumn(),
         TextColumn("left"),

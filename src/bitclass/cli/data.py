@@ -16,115 +16,183 @@ import numpy as np
 
 from bitclass.cli.console import progress_bars
 from bitclass.cli.errors import UsageError
-from bitclass.cli.options import RowOptions
 from bitclass.storage import check_writable, load
 
 if TYPE_CHECKING:
     from bitclass._native.ngrams import NgramFeatures
-    from bitclass.images import ImageRows
-    from bitclass.io import FileRows
+    from bitclass.io import Batch, Rows
     from bitclass.model import PackedModel
-    from bitclass.text import SentenceEmbeddings, TextRows, Texts
-
-    Rows = FileRows | TextRows
+    from bitclass.text import SentenceEmbeddings, Texts
 
 __all__ = [
+    "RowOptions",
     "check_outputs",
-    "input_files",
+    "embeddings_of",
+    "files_in",
+    "input_of",
     "load_model",
-    "open_image_rows",
-    "open_rows_of",
+    "open_rows_for",
+    "open_training_rows",
     "takes_texts",
-    "text_rows",
     "with_standard_input",
 ]
 
+_TEXT_LIBRARIES = ("model2vec", "sentence-transformers")
 
-def open_rows_of(
+
+@dataclasses.dataclass(frozen=True)
+class RowOptions:
+    """What to read from files, as the user has said; None where the user has not."""
+
+    features: str | None = None
+    labels: str | None = None
+    text: str | None = None
+    weights: str | None = None
+    groups: str | None = None
+    id: Sequence[str] = ()
+    format: str | None = None
+    header: bool = True
+
+    def labels_file(self) -> Path | None:
+        """The file of labels, if --labels is one rather than a column."""
+        from bitclass.io import format_of
+
+        path = None if self.labels is None else Path(self.labels)
+        return path if path is not None and format_of(path) is not None else None
+
+    def given(self) -> dict[str, Any]:
+        """Arguments of `bitclass.io.open_rows`."""
+        from bitclass.io.opening import FORMATS
+
+        if self.format is not None and self.format not in FORMATS:
+            raise UsageError(f"--format {self.format}: not one of {', '.join(FORMATS)}")
+        given: dict[str, Any] = {"columns": self.id, "format": self.format, "header": self.header}
+        file = self.labels_file()
+        if file is not None and not file.exists():
+            raise UsageError(f"--labels {file}: no such file")
+        given["labels" if file is None else "labels_file"] = self.labels if file is None else file
+        if self.features is not None:
+            given["features"] = [name.strip() for name in self.features.split(",")]
+        return given | {"sample_weight": self.weights, "groups": self.groups}
+
+    def remembered(self) -> dict[str, Any]:
+        """The columns that a model file remembers, since its later files usually have them too."""
+        labels = None if self.labels_file() else self.labels
+        found = {"labels": labels, "text": self.text}
+        columns = {name: value for name, value in found.items() if value is not None}
+        return columns if self.header else columns | {"header": False}
+
+    def completed(self, model: PackedModel) -> RowOptions:
+        """These options, with columns as in training where the user has not named any."""
+        remembered = model.summary.get("columns")
+        if not isinstance(remembered, dict):  # the file may be from anywhere
+            return self
+        columns = {
+            name: remembered[name]
+            for name in ("labels", "text")
+            if isinstance(remembered.get(name), str) and getattr(self, name) is None
+        }
+        return dataclasses.replace(self, **columns, header=remembered.get("header") is not False)
+
+
+def open_training_rows(
+    paths: Sequence[Path], options: RowOptions, extractor: str | None, n_jobs: int | None
+) -> tuple[Rows, Any]:
+    """Open labelled rows to train on; also returns the extractor of texts or images, or None."""
+    from bitclass.io import open_rows
+
+    rows: Rows
+    used: Any = None
+    if options.text is not None:
+        from bitclass.text import TextRows, embeddings_named
+
+        texts = _open_texts(paths, options)
+        used = _named(embeddings_named, extractor) if extractor else _count_ngrams(texts)
+        rows = TextRows(texts, used)
+    elif extractor or _are_images(paths, options):
+        from bitclass.images import extractor_named
+
+        used = _named(extractor_named, extractor or "cnn")
+        rows = _image_rows(paths, options, used, n_jobs)
+    else:
+        rows = open_rows(paths, **options.given())
+    _check_labels(rows, paths)
+    return rows, used
+
+
+def open_rows_for(
+    model: PackedModel,
+    path: Path,
     paths: Sequence[Path],
     options: RowOptions,
-    model: PackedModel | None = None,
     *,
-    labelled: bool = True,
-    columns: Sequence[str] = (),
-    extractor: str | None = None,
-    cache: Path | None = None,
-    n_jobs: int | None = None,
-) -> Rows:
-    """Open rows for an existing model, or for training a new one.
+    labelled: bool,
+) -> Rows | Texts:
+    """Open rows, texts or images for the model in the file `path`.
 
-    With a model, features are selected by its feature names, labels are converted to the type of
-    its classes, and images and texts go through the extractor it was trained with. If `labelled`,
-    rows must have labels; otherwise a label column is found and ignored. `extractor` applies to
-    the text column if there is one, else to images, whose features are kept in the folder `cache`
-    until the command has finished.
+    Columns are selected by the model's feature names, labels get the type of its classes, and
+    texts and images go through the extractor it was trained with; texts of an n-gram model, which
+    takes texts itself, are not converted. Unless `labelled`, a label column is skipped.
     """
     from bitclass.io import open_rows
 
-    given = options.given()
-    are_texts = options.text is not None or (model is not None and takes_texts(model))
-    rows: Rows
-    if not are_texts and (extractor or (not (given or columns) and _are_images(paths))):
-        if given or columns:
-            option = next(iter(given), "id").replace("_", "-")
-            raise UsageError(f"--{option} applies to feature files, but {paths[0]} has images")
-        rows = open_image_rows(paths, model, extractor, cache, n_jobs)
+    options = options.completed(model)
+    given: dict[str, Any] = {"classes": model.classes} if labelled else {"labels": False}
+    rows: Rows | Texts
+    if takes_texts(model):
+        rows = _open_texts(paths, options, **given)
+        if model.text is None:
+            from bitclass.text import TextRows
+
+            rows = TextRows(rows, embeddings_of(model, path))
+    elif options.text is not None:
+        raise UsageError(f"--text: the model takes {model.n_features} features per row, not texts")
+    elif _are_images(paths, options):
+        from bitclass.images import recorded_extractor
+
+        used = recorded_extractor(model.summary, path.absolute().parent)
+        if used is None:
+            raise UsageError(
+                f"{paths[0]}: has images, but the model takes {model.n_features} features per row"
+            )
+        _check_width(model, used.n_features)
+        rows = _image_rows(paths, options, used)
     else:
-        given["columns"] = columns
-        if not labelled:
-            given.setdefault("labels", False)
-        elif model is not None:
-            given["classes"] = model.classes
-        if are_texts:
-            rows = text_rows(_open_texts(paths, options.text, model, given), model, extractor)
-        elif model is None:
-            rows = open_rows(paths, **given)
-        else:
-            names = model.feature_names
-            width = model.n_features
-            rows = open_rows(paths, **given, n_features=width, feature_names=names)
-    if labelled and not rows.has_labels:
-        raise UsageError(
-            f"{paths[0]}: no labels found; specify them with --labels or --labels-file "
-            "(for images: one folder per class)"
-        )
+        names, width = model.feature_names, model.n_features
+        rows = open_rows(paths, **options.given() | given, feature_names=names, n_features=width)
+    if labelled:
+        _check_labels(rows, paths)
     return rows
 
 
-def _open_texts(
-    paths: Sequence[Path], column: Any, model: PackedModel | None, given: dict[str, Any]
-) -> Texts:
-    from bitclass.text import open_texts
-
-    if "features" in given:
-        raise UsageError("--features applies to feature files, not to texts")
-    if column is None and model is not None:
-        column = model.summary.get("text_column")
-    return open_texts(list(paths), column, **given)
+def input_of(model: PackedModel, batch: Batch) -> Any:
+    """What the model's methods take: the texts of an n-gram model, else rows of features."""
+    return batch.X if model.text is None else batch.texts
 
 
 def takes_texts(model: PackedModel) -> bool:
     """Whether a model was trained on texts."""
-    return model.text is not None or "text_column" in model.summary
+    extractor = model.summary.get("extractor")
+    kind = extractor.get("kind") if isinstance(extractor, dict) else None
+    return model.text is not None or kind in _TEXT_LIBRARIES
 
 
-def text_rows(texts: Texts, model: PackedModel | None, extractor: str | None = None) -> TextRows:
-    """Rows of texts, by the model's extractor; without a model, by `extractor` or n-grams."""
-    from bitclass.text import TextRows, embeddings_named, recorded_embeddings
+def embeddings_of(model: PackedModel, path: Path) -> SentenceEmbeddings:
+    """The sentence embeddings that the model in the file `path` was trained with."""
+    from bitclass.text import recorded_embeddings
 
-    if model is None:
-        if extractor is None:
-            return TextRows(texts, _count_ngrams(texts))
-        return TextRows(texts, _find_extractor(embeddings_named, extractor))
-    if model.text is not None:
-        return TextRows(texts, model.text)
-    embeddings: SentenceEmbeddings | None = recorded_embeddings(model.summary)
-    if embeddings is None:
-        raise UsageError(
-            f"the model takes rows of {model.n_features} features, not texts; omit --text"
-        )
+    embeddings = recorded_embeddings(model.summary, path.absolute().parent)
+    assert embeddings is not None  # see `takes_texts`
     _check_width(model, embeddings.n_features)
-    return TextRows(texts, embeddings)
+    return embeddings
+
+
+def _check_labels(rows: Rows | Texts, paths: Sequence[Path]) -> None:
+    if not rows.has_labels:
+        raise UsageError(
+            f"{paths[0]}: no labels found; name their column or file with --labels (images: one "
+            "folder per class)"
+        )
 
 
 def _check_width(model: PackedModel, n_features: int) -> None:
@@ -133,6 +201,18 @@ def _check_width(model: PackedModel, n_features: int) -> None:
         raise ValueError(
             f"the model takes {model.n_features} features, but its extractor returns {n_features}"
         )
+
+
+def _open_texts(paths: Sequence[Path], options: RowOptions, **more: Any) -> Texts:
+    from bitclass.io import format_of
+    from bitclass.text import open_texts
+
+    if options.features is not None:
+        raise UsageError("--features applies to feature files, not to texts")
+    formats = {options.format or format_of(path) for path in paths}
+    if options.text is None and formats != {"lines"}:
+        raise UsageError(f"{paths[0]}: name the text column with --text, or use --format lines")
+    return open_texts(list(paths), options.text, **options.given() | more)
 
 
 def _count_ngrams(texts: Texts) -> NgramFeatures:
@@ -149,48 +229,36 @@ def _count_ngrams(texts: Texts) -> NgramFeatures:
     return hasher.features_
 
 
-def _are_images(paths: Sequence[Path]) -> bool:
-    from bitclass.io.opening import format_of
+def _are_images(paths: Sequence[Path], options: RowOptions) -> bool:
+    from bitclass.io import format_of
 
-    if all(format_of(path) is not None and path.is_file() for path in paths):
+    if options.format or all(format_of(path) and path.is_file() for path in paths):
         return False  # without importing the image dependencies
     from bitclass.images import find_images
 
     return bool(find_images(list(paths)))
 
 
-def open_image_rows(
-    paths: Sequence[Path],
-    model: PackedModel | None = None,
-    extractor: str | None = None,
-    cache: Path | None = None,
-    n_jobs: int | None = None,
-) -> ImageRows:
-    """Features of images, by the model's extractor; without a model, by `extractor`."""
-    from bitclass.images import extractor_named, image_rows, open_images, recorded_extractor
+def _image_rows(
+    paths: Sequence[Path], options: RowOptions, extractor: Any, n_jobs: int | None = None
+) -> Any:
+    """Features of images, whose options are none of those for columns."""
+    from bitclass.images import image_rows, open_images
 
-    if model is None:
-        used = _find_extractor(extractor_named, extractor or "cnn")
-    else:
-        used = recorded_extractor(model.summary)
-        if used is None:
-            raise UsageError(
-                f"the model was trained on feature files and takes rows of {model.n_features} "
-                "features, not images"
-            )
-        _check_width(model, used.n_features)
+    for name in ("features", "labels", "weights", "groups", "id"):
+        if getattr(options, name):
+            raise UsageError(f"--{name} applies to files with columns, but {paths[0]} has images")
     images = open_images(list(paths))
     with progress_bars() as progress:
         return image_rows(
             images,
-            used,
-            cache=cache,
+            extractor,
             n_jobs=n_jobs,
             progress=lambda done: progress("extracting", done, len(images)),
         )
 
 
-def _find_extractor(find: Callable[[str], Any], extractor: str) -> Any:
+def _named(find: Callable[[str], Any], extractor: str) -> Any:
     try:
         return find(extractor)
     except ValueError as error:
@@ -203,29 +271,32 @@ def with_standard_input(
 ) -> Iterator[tuple[Sequence[Path], RowOptions]]:
     """The paths and options, with `-` replaced by a temporary copy of standard input.
 
-    Unless `options` name a format, it is JSON lines if the input starts with a brace, else CSV.
-    Errors refer to standard input, not to the temporary file.
+    Unless --format says otherwise, it is JSON lines if it starts with a brace, else CSV. Errors
+    refer to standard input, not to the temporary file.
     """
-    from bitclass.io import open_text
-
     if Path("-") not in paths:
         yield paths, options
         return
     if len(paths) > 1:
         raise UsageError("- (standard input) cannot be combined with files")
+    from bitclass.io import open_text
+
     with tempfile.TemporaryDirectory(prefix="bitclass-") as folder:
         path = Path(folder, "standard-input")
-        with path.open("wb") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file)
+        with path.open("wb") as copy:
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+        format = options.format
         try:
-            with open_text(path) as stream:
-                start = stream.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
-            format = options.format or ("jsonl" if start.startswith(b"{") else "csv")
+            if format is None:
+                with open_text(path) as file:
+                    start = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+                format = "jsonl" if start.startswith(b"{") else "csv"
             yield [path], dataclasses.replace(options, format=format)
         except ValueError as error:
             if str(path) not in str(error):
                 raise
-            raise ValueError(str(error).replace(str(path), "standard input")) from error
+            read_as = f"; it was read as {format}, --format names another" * (not options.format)
+            raise ValueError(str(error).replace(str(path), "standard input") + read_as) from error
 
 
 def load_model(path: Path) -> PackedModel:
@@ -239,20 +310,15 @@ def load_model(path: Path) -> PackedModel:
     return model
 
 
-def input_files(
-    paths: Sequence[Path], options: RowOptions | None = None, extractor: str | None = None
-) -> Iterator[Path]:
-    """All files that may be read, including those in folders."""
-    for path in paths:
+def files_in(paths: Iterable[Path | None]) -> Iterator[Path]:
+    """The files, and those in folders, in a fixed order."""
+    for path in filter(None, paths):
         if path.is_dir():
-            for folder, _, names in os.walk(path):
-                yield from (Path(folder, name) for name in names)
+            for folder, folders, names in os.walk(path):
+                folders.sort()
+                yield from (Path(folder, name) for name in sorted(names))
         else:
             yield path
-    if options is not None and options.labels_file is not None:
-        yield options.labels_file
-    if extractor is not None and extractor.startswith("onnx:"):
-        yield Path(extractor.removeprefix("onnx:").partition(",")[0])
 
 
 def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -43,7 +44,9 @@ def run_and_report(command: Callable[[], Any]) -> NoReturn:
         sys.stdout.flush()
         raise SystemExit(code)
     except _ArgumentError as error:
-        _fail(getattr(error, "format_message", error.__str__)(), 2)
+        message = getattr(error, "format_message", error.__str__)()
+        path = getattr(getattr(error, "ctx", None), "command_path", "bitclass")
+        _fail(f"{message} (see: {path} --help)", 2)
     except UsageError as error:
         _fail(str(error), 2)
     except BrokenPipeError:
@@ -58,15 +61,25 @@ def run_and_report(command: Callable[[], Any]) -> NoReturn:
         _fail(f"{name}{error.strerror or error}", 1)
     except (ValueError, ImportError, MemoryError) as error:
         _fail(str(error) or type(error).__name__, 1)
+    except Exception as error:
+        _fail(
+            f"internal error, {type(error).__name__}: {error}; please report it with the traceback "
+            "that BITCLASS_TRACEBACK=1 shows",
+            1,
+        )
 
 
 def _called(command: Callable[[], Any]) -> Any:
-    """Run a command; raise a broken pipe that Typer turns into an exit with code 1."""
+    """Run a command; raise a broken pipe or an interrupt also if another exception followed."""
     try:
         return command()
-    except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):
-            raise end.__context__ from None
+    except (Exception, SystemExit) as error:
+        # Typer turns a broken pipe into an exit, and closing files after an interrupt may fail.
+        cause = error.__context__
+        while cause is not None:
+            if isinstance(cause, (BrokenPipeError, KeyboardInterrupt)):
+                raise cause from None
+            cause = cause.__context__
         raise
 
 
@@ -83,6 +96,8 @@ def _show_warning(message: Warning | str, *where: Any, **options: Any) -> None:
 
 
 def _fail(message: str, code: int) -> NoReturn:
+    if os.environ.get("BITCLASS_TRACEBACK"):
+        traceback.print_exc()
     print("bitclass: " + _one_line(message), file=sys.stderr)
     raise SystemExit(code) from None
 

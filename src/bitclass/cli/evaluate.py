@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json as json_format
 from collections import Counter
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -12,134 +14,187 @@ import typer
 from numpy.typing import NDArray
 
 from bitclass.cli import options
-from bitclass.cli.console import pluralise, print_lines, progress_bars, show_table
-from bitclass.cli.data import load_model, open_rows_of
+from bitclass.cli.console import (
+    as_text,
+    format_size,
+    pluralise,
+    print_lines,
+    progress_bars,
+    show_table,
+)
+from bitclass.cli.data import (
+    RowOptions,
+    check_outputs,
+    files_in,
+    input_of,
+    load_model,
+    open_rows_for,
+)
+from bitclass.cli.errors import UsageError
+from bitclass.storage import atomic_write
 
 if TYPE_CHECKING:
     from bitclass.model import PackedModel
 
-__all__ = ["calibration_gaps", "command"]
+__all__ = ["Evaluation", "calibration_bins", "calibration_error", "command"]
 
-_N_WORST = 10
-_SHOWN_LABELS = 10
+_N_SHOWN = 10
 _CALIBRATION_BINS = 15
-# Calibration needs the probabilities of all classes, which is slow for many classes.
+# Probabilities need the scores of all classes, which is slow for many classes.
 _MAX_CALIBRATED_CLASSES = 1024
 
 
-@options.expanded()
 def command(
-    *,
     model: options.Model,
     data: options.Data,
-    rows: options.RowOptions,
-    confused: Annotated[
-        int, typer.Option(min=0, help="Number of confused class pairs to show.")
-    ] = 10,
-    calibration: Annotated[
-        bool | None,
+    labels: options.Labels = None,
+    features: options.Features = None,
+    errors: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="CSV file to write, with the rows that are wrong."),
+    ] = None,
+    figure: Annotated[
+        Path | None,
         typer.Option(
-            help="Compute the calibration error, in time proportional to rows x classes; "
-            f"by default up to {_MAX_CALIBRATED_CLASSES:,} classes.",
-            show_default=False,
+            metavar="FILE",
+            help="Picture to write (.png, .svg or .pdf): confused classes, calibration, and "
+            "accuracy against coverage.",
         ),
     ] = None,
-    all_classes: Annotated[
-        bool, typer.Option("--all-classes", help="Show all classes, not only the worst.")
-    ] = False,
     json: options.Json = False,
 ) -> None:
-    """Measure the accuracy of a model on labelled rows or images.
+    """Measure the accuracy of a model on labelled rows, texts or images.
 
-    Rows with labels unknown to the model are reported and count as errors. The exit code is 1 if
-    all labels are unknown.
+    Files are read as in training. Rows with labels unknown to the model are reported and count as
+    errors; the exit code is 1 if all labels are unknown. --json has the figures of all classes.
     """
+    if errors is not None and errors.suffix.lower() != ".csv":
+        raise UsageError(f"--errors {errors}: the name must end in .csv")
+    if figure is not None and figure.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise UsageError(f"--figure {figure}: the name must end in .png, .svg or .pdf")
+    row_options = RowOptions(features=features, labels=labels)
+    read = files_in([model, *data, row_options.labels_file()])
+    check_outputs({"--errors": errors, "--figure": figure}, read)
     packed = load_model(model)
-    opened = open_rows_of(data, rows, packed)
-    if calibration is None:
-        calibration = len(packed.classes) <= _MAX_CALIBRATED_CLASSES
-    evaluation = Evaluation(packed, calibration)
-    with progress_bars() as progress:
-        for batch in progress.batches("evaluating", opened):
-            evaluation.add(batch.X, batch.labels)
-    facts = evaluation.facts(confused)
+    rows = open_rows_for(packed, model, data, row_options, labelled=True)
+    evaluation = Evaluation(packed, calibrate=figure is not None)
+    with ExitStack() as stack:
+        progress = stack.enter_context(progress_bars())
+        wrong = None
+        if errors is not None:
+            file = stack.enter_context(as_text(stack.enter_context(atomic_write(errors))))
+            wrong = csv.writer(file, lineterminator="\n")
+        names = getattr(rows, "names", None)  # of images
+        for batch in stack.enter_context(closing(progress.batches("evaluating", rows))):
+            predicted = evaluation.add(input_of(packed, batch), batch.labels)
+            if wrong is not None:
+                _write_errors(wrong, batch, predicted, names)
+    facts = evaluation.facts()
     if json:
         print(json_format.dumps(facts, default=str))
     else:
-        _show(facts, evaluation.k, all_classes)
+        _show(facts)
+    if figure is not None:
+        from bitclass.cli.figure import draw
+
+        with atomic_write(figure) as picture:
+            draw(evaluation, facts).savefig(picture, format=figure.suffix[1:].lower(), dpi=150)
+    for path in filter(None, (errors, figure)):
+        typer.echo(f"wrote {path}, {format_size(path.stat().st_size)}", err=json)
     if facts["unknown_rows"] == facts["rows"]:
         raise typer.Exit(1)
 
 
-def calibration_gaps(
-    confidence: NDArray[np.float64], correct: NDArray[np.bool_]
+def calibration_bins(
+    confidence: NDArray[np.float64], is_correct: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """Confidence (n,) minus correct predictions (n,), summed in 15 equal bins of confidence.
+    """Rows, mean confidence and accuracy in 15 equal bins of confidence: (15, 3)."""
+    bins = np.minimum((confidence * _CALIBRATION_BINS).astype(np.intp), _CALIBRATION_BINS - 1)
+    n, *sums = (
+        np.bincount(bins, weights=values, minlength=_CALIBRATION_BINS)
+        for values in (None, confidence, is_correct)
+    )
+    return np.stack([n, *(total / np.maximum(n, 1) for total in sums)], axis=1)
 
-    The sum of their absolute values divided by n is the expected calibration error.
+
+def calibration_error(bins: NDArray[np.float64]) -> float:
+    """Expected calibration error.
 
     Examples
     --------
-    >>> gaps = calibration_gaps(np.array([0.9, 0.9]), np.array([True, False]))
-    >>> round(float(np.abs(gaps).sum()) / 2, 3)
+    >>> bins = calibration_bins(np.array([0.9, 0.9]), np.array([True, False]))
+    >>> round(calibration_error(bins), 3)
     0.4
     """
-    bins = np.minimum((confidence * _CALIBRATION_BINS).astype(np.intp), _CALIBRATION_BINS - 1)
-    gaps = np.bincount(bins, weights=confidence - correct, minlength=_CALIBRATION_BINS)
-    return np.asarray(gaps, dtype=np.float64)
+    n, confidence, accuracy = bins.T
+    return float(np.abs(confidence - accuracy) @ n / n.sum())
 
 
-@dataclass
 class Evaluation:
-    """Counts over labelled rows; memory grows with the number of confused class pairs."""
+    """Counts over labelled rows; memory grows with the number of confused class pairs.
 
-    model: PackedModel
-    with_calibration: bool
-    n_rows: int = 0
-    n_in_top: int = 0  # rows whose label is among the `k` nearest classes
-    pairs: Counter[tuple[Any, Any]] = field(default_factory=Counter)  # (label, prediction)
-    unknown: Counter[Any] = field(default_factory=Counter)  # labels unknown to the model
-    gaps: Any = 0.0  # see `calibration_gaps`
+    Parameters
+    ----------
+    model : PackedModel
+    calibrate : bool
+        Whether to compute probabilities even if there are many classes.
+    """
 
-    @property
-    def k(self) -> int:
-        """Number of nearest classes of the top-k accuracy."""
-        return min(5, len(self.model.classes))
+    def __init__(self, model: PackedModel, calibrate: bool = False) -> None:
+        self.model = model
+        self.k = min(5, len(model.classes))
+        self.calibrate = calibrate or len(model.classes) <= _MAX_CALIBRATED_CLASSES
+        self.n_rows = self.n_in_top = 0
+        self.pairs: Counter[tuple[Any, Any]] = Counter()  # (label, prediction)
+        self.unknown: Counter[Any] = Counter()  # labels unknown to the model
+        self.confidence: list[NDArray[np.float64]] = []
+        self.is_correct: list[NDArray[np.bool_]] = []
 
-    def add(self, X: Any, labels: NDArray[Any]) -> None:
-        """Count a batch of rows X (m, d) with labels (m,)."""
-        found = self.model.top_classes(X, self.k, probabilities=self.with_calibration)
-        nearest = found.labels
+    def add(self, X: Any, labels: NDArray[Any]) -> NDArray[Any]:
+        """Count a batch of m rows or texts with labels (m,); returns the predictions (m,)."""
+        best = self.model.top_classes(X, self.k, probabilities=self.calibrate)
+        predicted: NDArray[Any] = best.labels[:, 0]
         self.n_rows += len(labels)
-        self.n_in_top += int(np.any(nearest == labels[:, None], axis=1).sum())
-        self.pairs.update(zip(labels.tolist(), nearest[:, 0].tolist(), strict=True))
+        self.n_in_top += int(np.any(best.labels == labels[:, None], axis=1).sum())
+        self.pairs.update(zip(labels.tolist(), predicted.tolist(), strict=True))
         self.unknown.update(labels[~np.isin(labels, self.model.classes)].tolist())
-        if found.probabilities is not None:
-            self.gaps += calibration_gaps(found.probabilities[:, 0], nearest[:, 0] == labels)
+        if best.probabilities is not None:
+            self.confidence.append(best.probabilities[:, 0])
+            self.is_correct.append(predicted == labels)
+        return predicted
 
-    def facts(self, n_confused: int) -> dict[str, Any]:
+    def bins(self) -> NDArray[np.float64]:
+        """Calibration of all rows: see `calibration_bins`."""
+        return calibration_bins(np.concatenate(self.confidence), np.concatenate(self.is_correct))
+
+    def facts(self) -> dict[str, Any]:
         """All metrics, as values that JSON can hold."""
         n_true: Counter[Any] = Counter()
         n_predicted: Counter[Any] = Counter()
-        wrong = []
+        confused = []
         for (label, predicted), n in self.pairs.items():
             n_true[label] += n
             n_predicted[predicted] += n
             if label != predicted:
-                wrong.append({"class": label, "predicted": predicted, "rows": n})
-        wrong.sort(key=lambda pair: (-pair["rows"], str(pair["class"]), str(pair["predicted"])))
+                confused.append({"class": label, "predicted": predicted, "rows": n})
+        confused.sort(key=lambda pair: (-pair["rows"], str(pair["class"]), str(pair["predicted"])))
         classes = []
         for label in sorted(n_true.keys() | n_predicted.keys()):
             n_hits = self.pairs[label, label]
-            recall = n_hits / n_true[label] if n_true[label] else None
-            precision = n_hits / n_predicted[label] if n_predicted[label] else None
             classes.append(
-                {"class": label, "rows": n_true[label], "recall": recall, "precision": precision}
+                {
+                    "class": label,
+                    "rows": n_true[label],
+                    "recall": n_hits / n_true[label] if n_true[label] else None,
+                    "precision": n_hits / n_predicted[label] if n_predicted[label] else None,
+                    "f1": 2 * n_hits / (n_true[label] + n_predicted[label]),
+                }
             )
-        n_correct = self.n_rows - sum(pair["rows"] for pair in wrong)
+        n_correct = self.n_rows - sum(pair["rows"] for pair in confused)
         n_known = self.n_rows - self.unknown.total()
-        recalls = [row["recall"] for row in classes if row["recall"] is not None]
-        error = float(np.abs(self.gaps).sum()) / self.n_rows if self.with_calibration else None
+        error = None
+        if self.calibrate:
+            error = calibration_error(self.bins())
         return {
             "rows": self.n_rows,
             "unknown_rows": self.unknown.total(),
@@ -147,27 +202,26 @@ class Evaluation:
             "accuracy": n_correct / self.n_rows,
             "accuracy_of_known": n_correct / n_known if n_known else None,
             f"top_{self.k}": self.n_in_top / self.n_rows,
-            "macro_recall": float(np.mean(recalls)),
+            # Of the classes that occur or are predicted, as in scikit-learn.
+            "macro_f1": float(np.mean([row["f1"] for row in classes])),
             "calibration_error": error,
-            "confused": wrong[:n_confused],
+            "confused": confused[:_N_SHOWN],
             "classes": classes,
         }
 
 
-def _show(facts: dict[str, Any], k: int, all_classes: bool) -> None:
-    error = facts["calibration_error"]
-    print_lines(
-        f"{pluralise(facts['rows'], 'row')}: accuracy {facts['accuracy']:.2%}, top-{k} accuracy "
-        f"{facts[f'top_{k}']:.2%}, mean recall per class {facts['macro_recall']:.2%}"
-        + ("" if error is None else f", expected calibration error {error:.3f}")
-    )
+def _show(facts: dict[str, Any]) -> None:
+    shown = {"accuracy": "accuracy", "top_5": "top-5 accuracy", "macro_f1": "macro-F1"}
+    parts = [f"{words} {facts[name]:.2%}" for name, words in shown.items() if name in facts]
+    if facts["calibration_error"] is not None:
+        parts.append(f"calibration error {facts['calibration_error']:.3f}")
+    print_lines(f"{pluralise(facts['rows'], 'row')}: {', '.join(parts)}")
     if facts["unknown_rows"]:
-        labels = facts["unknown_labels"]
-        more = ", ..." if len(labels) > _SHOWN_LABELS else ""
-        known = facts["accuracy_of_known"]
+        labels, known = facts["unknown_labels"], facts["accuracy_of_known"]
+        more = ", ..." if len(labels) > _N_SHOWN else ""
         print_lines(
             f"{pluralise(facts['unknown_rows'], 'row')} with {pluralise(len(labels), 'label')} "
-            f"unknown to the model: {', '.join(map(str, labels[:_SHOWN_LABELS]))}{more}"
+            f"unknown to the model: {', '.join(map(str, labels[:_N_SHOWN]))}{more}"
             + ("" if known is None else f"; accuracy on the other rows {known:.2%}")
         )
     if facts["confused"]:
@@ -176,14 +230,29 @@ def _show(facts: dict[str, Any], k: int, all_classes: bool) -> None:
             for pair in facts["confused"]
         ]
         show_table("Most confused", ["class", "predicted", "rows"], cells, n_names=2)
-    rows, title = facts["classes"], "Classes"
-    if not all_classes and len(rows) > 2 * _N_WORST:
-        rows = sorted(rows, key=lambda row: (row["recall"] is None, row["recall"]))[:_N_WORST]
-        title = f"The {_N_WORST} classes with the lowest recall (--all-classes shows all)"
-    metrics = ("recall", "precision")
+    rows = sorted(facts["classes"], key=lambda row: row["f1"])
+    metrics = ("recall", "precision", "f1")
     cells = [
         [str(row["class"]), f"{row['rows']:,}"]
         + ["" if row[name] is None else f"{row[name]:.1%}" for name in metrics]
-        for row in rows
+        for row in rows[: 2 * _N_SHOWN]
     ]
+    title = "Classes, worst first"
+    if len(cells) < len(rows):
+        title = f"The {len(cells)} worst of {len(rows):,} classes (--json: all)"
     show_table(title, ["class", "rows", *metrics], cells, n_names=1)
+
+
+def _write_errors(wrong: Any, batch: Any, predicted: NDArray[Any], names: Any) -> None:
+    """Write the wrong rows: number from 0, label, prediction, and the text or image if any."""
+    kind = "text" if batch.texts is not None else None if names is None else "image"
+    if batch.first_row == 0:
+        wrong.writerow(filter(None, ("row", "label", "predicted", kind)))
+    for i in np.flatnonzero(predicted != batch.labels).tolist():
+        record = [batch.first_row + i, batch.labels[i], predicted[i]]
+        if kind == "text":
+            text = batch.texts[i]
+            record.append(text.decode(errors="replace") if isinstance(text, bytes) else text)
+        elif kind == "image":
+            record.append(names[batch.first_row + i])
+        wrong.writerow(record)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import json as json_format
-import logging
-import os
+import json
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from importlib import import_module
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,344 +18,194 @@ from bitclass._native import thread_limit
 from bitclass._native.ngrams import NgramFeatures
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli import options
-from bitclass.cli.console import progress_bars
-from bitclass.cli.data import check_outputs, input_files, open_rows_of
+from bitclass.cli.console import ProgressBars, describe_training, print_lines, progress_bars
+from bitclass.cli.data import RowOptions, check_outputs, files_in, open_training_rows
 from bitclass.cli.errors import UsageError
-from bitclass.cli.saving import file_versions, model_lock, report, save_model, statistics_path
-from bitclass.io import Batch, prefetch
-from bitclass.losses import LOSSES
-from bitclass.training import Statistics, load_statistics, save_statistics
-from bitclass.training.bqp import SOLVERS
-from bitclass.training.starting_codes import STARTING_CODES
-from bitclass.validation import is_wide, settings_of
-
-if TYPE_CHECKING:
-    from bitclass.cli.data import Rows
-
-__all__ = ["Checkpoint", "command"]
-
-# Subfolder of the checkpoint folder that caches image features.
-_IMAGE_CACHE = ".bitclass-images"
-# Parameters that do not affect the sums, and may differ in a resumed run.
-_RUNTIME_PARAMETERS = {"n_jobs", "verbose", "precision"}
-_NO_CHECKPOINT = (
-    "--checkpoint saves sums over rows, but {} are learned on mini-batches, without sums; omit it"
+from bitclass.cli.saving import (
+    digest_of,
+    model_lock,
+    print_model,
+    save_model,
+    sums_beside,
+    without_link,
 )
 
+if TYPE_CHECKING:
+    from bitclass.io import Rows
 
-def _default(parameter: str) -> Any:
-    return inspect.signature(BinaryCodeClassifier).parameters[parameter].default
+__all__ = ["command"]
+
+_DEFAULTS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(BinaryCodeClassifier).parameters.items()
+}
+_training = partial(typer.Option, rich_help_panel="Training", show_default=True)
+# Parameters of the estimator whose option has another name.
+_OPTION_NAMES = {"n_bits": "bits", "n_jobs": "threads", "random_state": "seed"}
 
 
-@dataclass(frozen=True)
-class Parameters:
-    """Estimator parameters that are command-line options."""
-
-    n_bits: Annotated[int, typer.Option("--bits", help="Bits per code.")] = _default("n_bits")
-    loss: Annotated[str, typer.Option(help=f"Loss: {', '.join(LOSSES)}.")] = _default("loss")
-    scale: Annotated[float, typer.Option(help="Scale of the margin.")] = _default("scale")
-    initial_codes: Annotated[
-        str, typer.Option(help=f"Starting codes: {', '.join(STARTING_CODES)}.")
-    ] = _default("initial_codes")
-    solver: Annotated[str, typer.Option(help=f"W-step solver: {', '.join(SOLVERS)}.")] = _default(
-        "solver"
-    )
-    max_iter: Annotated[int, typer.Option(help="Maximum number of rounds.")] = _default("max_iter")
-    alpha: Annotated[
-        str,
-        typer.Option(help="Regularisation strength of the hash function: a number, or auto."),
-    ] = _default("alpha")
+def command(
+    data: options.Data,
+    model: Annotated[Path, typer.Option(metavar="FILE", help="Model file to write.")],
+    labels: options.Labels = None,
+    text: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Text column, to train on texts.")
+    ] = None,
+    features: options.Features = None,
+    id: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Column that is no feature; may be repeated."),
+    ] = None,
+    weights: options.Weights = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Column of groups to hold out together; all rows are read into memory.",
+        ),
+    ] = None,
+    format: options.Format = None,
+    no_header: Annotated[
+        bool, typer.Option("--no-header", help="CSV files have no line of column names.")
+    ] = False,
+    extractor: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Images: cnn (the default) or onnx:FILE, with options as in cnn,size=160. Texts, "
+            "instead of n-grams: model2vec:MODEL or sentence-transformers:MODEL.",
+        ),
+    ] = None,
+    bits: Annotated[int, _training(metavar="N", help="Bits per code.")] = _DEFAULTS["n_bits"],
     refine: Annotated[
         bool | None,
-        typer.Option(
-            help="Refine the projection and weights by gradient descent; by default if there are "
-            "enough rows.",
-            show_default=False,
-        ),
-    ] = None
-    rescore: Annotated[
-        str,
-        typer.Option(
-            help="Number of nearest classes to re-rank by real-valued scores, auto or none."
-        ),
-    ] = _default("rescore")
+        _training(help="Refine by gradient descent; by default if there are enough rows."),
+    ] = None,
+    alpha: Annotated[
+        str, _training(metavar="X", help="Regularisation strength: a number, or auto.")
+    ] = _DEFAULTS["alpha"],
     kernel: Annotated[
-        Literal["rbf"] | None, typer.Option(help="Hash kernel similarities to anchors.")
-    ] = _default("kernel")
-    n_anchors: Annotated[
-        str, typer.Option("--anchors", help="Number of kernel anchors, or auto.")
-    ] = _default("n_anchors")
-    gamma: Annotated[str, typer.Option(help="Kernel coefficient: scale, median, or a number.")] = (
-        _default("gamma")
-    )
-    random_state: Annotated[int, typer.Option("--seed", help="Random seed.")] = 0
-
-    def estimator(self, n_jobs: int | None) -> BinaryCodeClassifier:
-        """Create an estimator with these parameters, and validate them."""
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        for name in ("alpha", "rescore", "n_anchors", "gamma"):
-            for number in (float, int):
-                with contextlib.suppress(ValueError):
-                    given[name] = number(getattr(self, name))
-        if self.rescore == "none":
-            given["rescore"] = False
-        classifier = BinaryCodeClassifier(**given, n_jobs=n_jobs)
-        try:
-            classifier._validate_params()
-            settings_of(classifier.get_params(deep=False))
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-        return classifier
-
-
-@options.expanded()
-def command(
-    *,
-    data: options.Data,
-    model: Annotated[Path, typer.Option(help="Model file to write.")],
-    rows: options.RowOptions,
-    extractor: options.Extractor = None,
-    parameters: Parameters,
-    projection: Annotated[
-        options.Projection | None,
-        typer.Option(
-            help="Type of the projection in the model file; by default int8 for wide rows, "
-            "float32 otherwise."
+        Literal["rbf"] | None,
+        _training(metavar="rbf", help="Train on similarities to sampled rows."),
+    ] = _DEFAULTS["kernel"],
+    class_weight: Annotated[
+        Literal["balanced"] | None,
+        _training(
+            metavar="balanced",
+            help="Give all classes the same total weight; all rows are read into memory.",
         ),
-    ] = None,
-    keep_statistics: Annotated[
-        bool,
-        typer.Option("--keep-statistics", help="Also write the statistics for updates."),
-    ] = False,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder to save progress in and to resume from.")
-    ] = None,
-    dask: Annotated[
-        str | None,
-        typer.Option(help="Train on a Dask cluster: tcp://HOST:PORT, or local:4 for 4 processes."),
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="PyTorch device to compute on, such as cuda.")
-    ] = None,
-    jobs: options.Jobs = None,
-    json: options.Json = False,
+    ] = _DEFAULTS["class_weight"],
+    prior: Annotated[
+        str, _training(metavar="NAME", help="Class frequencies to expect: train or uniform.")
+    ] = _DEFAULTS["prior"],
+    keep_sums: Annotated[
+        bool, _training("--keep-sums", help="Also write the sums that bitclass update needs.")
+    ] = _DEFAULTS["keep_sums"],
+    max_time: Annotated[
+        float | None, _training(metavar="SECONDS", help="Time after which refinement stops.")
+    ] = _DEFAULTS["max_time"],
+    seed: Annotated[int, _training(metavar="N", help="Random seed.")] = 0,
+    threads: Annotated[
+        int | None, _training(metavar="N", min=1, help="Number of threads; all by default.")
+    ] = _DEFAULTS["n_jobs"],
 ) -> None:
     """Train a model on feature files, texts or images, and write it to a file.
 
-    Feature files may be larger than memory. With --checkpoint, an interrupted run can be resumed.
-    With --keep-statistics, the model can be updated later.
+    Files may be larger than memory. The label column is found by its name (label, class, target,
+    y) or named with --labels; all other columns are features unless --features, --text or --id say
+    otherwise. The model remembers its columns.
     """
-    classifier = parameters.estimator(jobs)
-    to_device = None if device is None else _copier(device)
-    _check_files(data, rows, extractor, model, keep_statistics, checkpoint)
-    if rows.text is not None and extractor is None and checkpoint is not None:
-        raise UsageError(_NO_CHECKPOINT.format("texts"))
+    classifier = _estimator(
+        n_bits=bits,
+        refine=_DEFAULTS["refine"] if refine is None else refine,
+        alpha=_number(alpha),
+        kernel=kernel,
+        class_weight=class_weight,
+        prior=prior,
+        keep_sums=keep_sums,
+        max_time=max_time,
+        random_state=seed,
+        n_jobs=threads,
+    )
+    row_options = RowOptions(
+        features, labels, text, weights, groups, id or (), format, header=not no_header
+    )
+    network = None
+    if extractor is not None and extractor.startswith("onnx:"):
+        network = Path(extractor.removeprefix("onnx:").partition(",")[0])
+    model = without_link(model)
+    if model.name.endswith(".sums.safetensors"):
+        raise UsageError(f"--model {model}: names ending in .sums.safetensors are for sums")
+    read = list(files_in([*data, row_options.labels_file()]))
+    sums = sums_beside(model) if keep_sums else None
+    check_outputs({"--model": model, "--keep-sums": sums}, [*read, *files_in([network])])
     start = time.perf_counter()
-    used = None
-    if dask is not None:
-        if any(given is not None for given in (extractor, checkpoint, rows.text, device)):
-            raise UsageError(
-                "--extractor, --text, --checkpoint and --device cannot be combined with --dask"
-            )
-        classifier = _fit_on_cluster(classifier, dask, data, rows)
-        description = f"{', '.join(map(str, data))}, on {dask}"
-    else:
-        cache = None if checkpoint is None else checkpoint / _IMAGE_CACHE
-        with thread_limit(jobs):
-            opened = open_rows_of(data, rows, extractor=extractor, cache=cache, n_jobs=jobs)
-            _fit_rows(classifier, opened, checkpoint, to_device)
-        used, description = getattr(opened, "extractor", None), opened.description
+    with thread_limit(threads):
+        rows, used = open_training_rows(data, row_options, extractor, threads)
+        with progress_bars() as progress:
+            in_memory = groups is not None or class_weight is not None
+            _fit(classifier, rows, progress, in_memory=in_memory)
+    record: dict[str, Any] = {"columns": row_options.remembered()}
+    if rows.feature_names is not None:
+        record["feature_names"] = list(rows.feature_names)
     ngrams = used if isinstance(used, NgramFeatures) else None
+    if used is not None and ngrams is None:
+        record["extractor"] = used.specification()
+    if keep_sums:
+        settings = json.dumps(classifier.get_params(deep=False), sort_keys=True, default=str)
+        classifier.sums_.sources.append(f"fit:{digest_of(read)}, {settings}")
     with model_lock(model):
-        save_model(
-            classifier,
-            model,
-            projection=projection,
-            keep_statistics=keep_statistics,
-            record={
-                "extractor": used.specification() if used is not None and ngrams is None else None,
-                "text_column": rows.text,
-            },
-            text=ngrams,
-        )
-    if checkpoint is not None:
-        Checkpoint.path_in(checkpoint).unlink(missing_ok=True)
-        if used is not None:
-            from bitclass.images.rows import remove_cache
-
-            remove_cache(checkpoint / _IMAGE_CACHE)
-    report(model, classifier.packed(), description, time.perf_counter() - start, json)
+        written = save_model(classifier, model, record, ngrams, sums=keep_sums)
+    seconds = time.perf_counter() - start
+    print_lines(f"read    {rows.description}")
+    print_lines(f"trained in {seconds:.1f} s on {describe_training(written.summary)}")
+    print_model(model, written)
+    if network is not None and network.absolute().parent != model.absolute().parent:
+        print_lines(f"note: copy {network} to the folder of the model, where predict looks for it")
 
 
-def _check_files(
-    data: Sequence[Path],
-    rows: options.RowOptions,
-    extractor: str | None,
-    model: Path,
-    keep_statistics: bool,
-    checkpoint: Path | None,
-) -> None:
-    if os.path.realpath(model).lower().endswith(".statistics.safetensors"):
-        raise UsageError(f"{model}: --model must not end in .statistics.safetensors")
-    outputs = {"--model": model}
-    if keep_statistics:
-        outputs["the statistics file"] = statistics_path(model)
-    if checkpoint is not None:
-        if checkpoint.exists() and not checkpoint.is_dir():
-            raise UsageError(f"{checkpoint}: is a file; --checkpoint takes a folder")
-        if model.resolve().is_relative_to(checkpoint.resolve()):
-            raise UsageError(f"{model}: --model must be outside the --checkpoint folder")
-        cache = (checkpoint / _IMAGE_CACHE).resolve()
-        for path in filter(None, (*data, rows.labels_file)):
-            if path.resolve().is_relative_to(cache):
-                raise UsageError(f"{path}: --checkpoint would delete this input in {cache}")
-        if checkpoint.is_dir():
-            outputs["--checkpoint"] = Checkpoint.path_in(checkpoint)
-    check_outputs(outputs, input_files(data, rows, extractor))
-
-
-def _copier(device: str) -> Callable[[Batch], Batch]:
-    """A function that copies batches to a PyTorch device, concurrently with computation there."""
+def _estimator(**parameters: Any) -> BinaryCodeClassifier:
+    """An estimator with valid parameters; errors name the options."""
+    classifier = BinaryCodeClassifier(**parameters)
     try:
-        torch: Any = import_module("torch")
-        torch.empty(1, device=device)
-    except ModuleNotFoundError:
-        raise UsageError("--device needs torch, which is not installed") from None
-    except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"--device {device}: {str(error).splitlines()[0]}") from None
-
-    def copied(batch: Batch) -> Batch:
-        if hasattr(batch.X, "tocsr"):
-            raise UsageError("--device requires dense features, but these are sparse")
-        X = torch.tensor(batch.X)
-        if torch.device(device).type != "cuda":
-            return replace(batch, X=X.to(device))
-        stream = torch.cuda.Stream(device)
-        with torch.cuda.stream(stream):
-            X = X.pin_memory().to(device, non_blocking=True)
-        stream.synchronize()
-        X.record_stream(torch.cuda.default_stream(device))
-        return replace(batch, X=X)
-
-    return copied
+        classifier._validate_params()
+    except ValueError as error:
+        raise UsageError(
+            re.sub(
+                r"The '(\w+)' parameter of \w+",
+                lambda found: "--" + _OPTION_NAMES.get(found[1], found[1]).replace("_", "-"),
+                str(error),
+            )
+        ) from error
+    return classifier
 
 
-def _spread(rows: Any, n_rows: int = 8192) -> tuple[Any, Any]:
-    """Rows spread evenly over all files, which may be sorted by class."""
-    import numpy as np
-    from scipy.sparse import vstack
-
-    places = np.linspace(0, rows.n_rows - 1, min(n_rows, rows.n_rows)).astype(np.intp)
-    parts, labels = [], []
-    for batch in rows.batches():
-        here = places - batch.first_row
-        here = here[(here >= 0) & (here < len(batch))]
-        parts.append(batch.X[here])
-        labels.append(batch.labels[here])
-    X = vstack(parts, format="csr") if rows.is_sparse else np.concatenate(parts)
-    return X, np.concatenate(labels)
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
-def _fit_rows(
-    classifier: BinaryCodeClassifier,
-    rows: Rows,
-    checkpoint: Path | None,
-    to_device: Callable[[Batch], Batch] | None,
+def _fit(
+    classifier: BinaryCodeClassifier, rows: Rows, progress: ProgressBars, *, in_memory: bool
 ) -> None:
-    """Train on batches of rows, in memory independent of their number."""
-    X, y = _spread(rows)
-    assert y is not None
-    parameters = classifier.get_params(deep=False)
-    saves = None
-    if checkpoint is not None:
-        if is_wide(settings_of(parameters), parameters["initial_codes"], X):
-            raise UsageError(_NO_CHECKPOINT.format(f"rows of {rows.n_features:,} features"))
-        run = {
-            "rows": rows.n_rows,
-            "features": rows.n_features,
-            "data": rows.description,
-            "files": file_versions(rows),
-            "parameters": {k: v for k, v in parameters.items() if k not in _RUNTIME_PARAMETERS},
-        }
-        saves = Checkpoint(checkpoint, run)
+    """Fit to batches, or, where groups or balanced classes need them, to all rows at once."""
+    if in_memory:
+        whole = rows.load()
+        assert whole.labels is not None
+        classifier.fit(
+            whole.X, whole.labels, whole.sample_weight, whole.groups, callback=progress.epoch
+        )
+        return
     n_passes = 0
 
-    def batches(start_row: int) -> Iterator[tuple[Any, Any]]:
+    def batches() -> Iterator[tuple[Any, ...]]:
         nonlocal n_passes
         n_passes += 1
-        name = "learning" if n_passes == 1 else f"pass {n_passes}"
-        found: Iterator[Batch] = progress.batches(name, rows, start_row)
-        for batch in found if to_device is None else prefetch(map(to_device, found)):
-            yield batch.X, batch.labels
+        with closing(progress.batches(f"pass {n_passes}", rows)) as found:
+            for batch in found:
+                weights = () if batch.sample_weight is None else (batch.sample_weight,)
+                yield batch.X, batch.labels, *weights
 
-    with progress_bars() as progress:
-        classifier.fit_batches(
-            batches,
-            sample=(X, y),
-            statistics=None if saves is None else saves.load(),
-            on_batch=None if saves is None else saves.save,
-            feature_names=rows.feature_names,
-            callback=progress.epoch,
-        )
-
-
-def _fit_on_cluster(
-    classifier: BinaryCodeClassifier,
-    cluster: str,
-    data: Sequence[Path],
-    rows: options.RowOptions,
-) -> BinaryCodeClassifier:
-    """Train on a Dask cluster whose workers read the files at the same paths."""
-    from bitclass.distributed import DaskBinaryCodeClassifier, FeatureFiles, connected
-
-    given = rows.given()
-    if rows.labels_file is not None:
-        given["labels_file"] = os.path.abspath(rows.labels_file)
-    files = FeatureFiles([os.path.abspath(path) for path in data], **given)
-    # Errors are reported once, by this command.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    on_cluster = DaskBinaryCodeClassifier(**classifier.get_params(deep=False))
-    with connected(cluster), progress_bars() as progress:
-        on_cluster.fit(files, progress=progress)
-    return on_cluster
-
-
-class Checkpoint:
-    """Statistics saved periodically, from which an interrupted run resumes.
-
-    `run` identifies the run by its files, rows and parameters; loading the checkpoint of another
-    run is an error.
-    """
-
-    seconds_between_saves = 30.0
-
-    def __init__(self, folder: Path, run: Mapping[str, Any]) -> None:
-        self.path = self.path_in(folder)
-        self.run = json_format.loads(json_format.dumps(run))
-        self._last_save = time.monotonic()
-        folder.mkdir(parents=True, exist_ok=True)
-
-    @staticmethod
-    def path_in(folder: Path) -> Path:
-        """Path of the statistics in a checkpoint folder."""
-        return folder / "statistics.safetensors"
-
-    def load(self) -> Statistics | None:
-        """Load the statistics of an earlier run; None if there are none."""
-        if not self.path.exists():
-            return None
-        statistics, run = load_statistics(self.path)
-        differing = sorted(key for key in self.run | run if self.run.get(key) != run.get(key))
-        if differing:
-            raise ValueError(
-                f"{self.path}: this checkpoint belongs to another run, which differs in "
-                f"{', '.join(differing)}; remove it or use another folder"
-            )
-        return statistics
-
-    def save(self, statistics: Statistics) -> None:
-        """Save if the last save was a while ago, or if all rows are counted."""
-        is_due = time.monotonic() - self._last_save >= self.seconds_between_saves
-        if is_due or statistics.n_rows == self.run["rows"]:
-            save_statistics(self.path, statistics, self.run)
-            self._last_save = time.monotonic()
+    classifier.fit_batches(batches, feature_names=rows.feature_names, callback=progress.epoch)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import HammingIndex
+from bitclass.cli import options
 from bitclass.cli.console import describe_training, format_size, pluralise, print_lines
-from bitclass.cli.options import Json, Model
 from bitclass.codes import unpack
 from bitclass.storage import read_classes, read_header
 
@@ -23,7 +23,7 @@ _MAX_CLASSES = 1000
 _BLOCK_CLASSES = 1 << 14
 
 
-def command(model: Model, json: Json = False) -> None:
+def command(model: options.Model, json: options.Json = False) -> None:
     """Show a model's size, classes, bit balance and distances between classes.
 
     Above 1,000 classes, distances are computed for a sample of 1,000 classes; the nearest class is
@@ -77,7 +77,7 @@ def _bit_balance(weights: NDArray[np.uint8], n_bits: int) -> NDArray[np.float64]
     return n_set / len(weights)
 
 
-def _bars(values: NDArray[Any], low: float, high: float, width: int = 48) -> str:
+def _bars(values: NDArray[Any], low: float, high: float, width: int = 32) -> str:
     """One-line histogram."""
     counts, _ = np.histogram(values, bins=width, range=(low, high))
     heights = np.ceil(counts / max(1, counts.max()) * (len(_BARS) - 1)).astype(int)
@@ -98,21 +98,18 @@ def _show(facts: dict[str, Any], balance: NDArray[np.float64], between: NDArray[
         f"{facts['bits']} bits from {pluralise(facts['features'], 'feature')}, encoded in "
         f"{facts['precision']}",
     )
-    if summary:
-        line(
-            "training",
-            f"{pluralise(summary.get('n_rows'), 'row')}, {facts['training']}; bitclass "
-            f"{summary.get('bitclass')}",
-        )
-    extractor = summary.get("extractor")
+    line("training", facts["training"])
+    columns, extractor = summary.get("columns"), summary.get("extractor")
+    if isinstance(columns, dict) and columns:
+        line("columns", ", ".join(f"{name} {value!r}" for name, value in columns.items()))
     if isinstance(extractor, dict):
-        options = (f"{name}={value}" for name, value in extractor.items() if name != "kind")
-        line("images", ", ".join([str(extractor.get("kind")), *options]))
-    line("balance", f"0 |{_bars(balance, 0, 1)}| 1  for each bit, fraction of classes that set it")
+        settings = (f"{name}={value}" for name, value in extractor.items() if name != "kind")
+        line("extractor", ", ".join([str(extractor.get("kind")), *settings]))
+    line("balance", f"0 |{_bars(balance, 0, 1)}| 1  share of classes that set a bit")
+    line("distances", f"0 |{_bars(between, 0, facts['bits'])}| {facts['bits']}  between classes")
     line(
-        "distances",
-        f"0 |{_bars(between, 0, facts['bits'])}| {facts['bits']}  between {sample}"
-        f"{distances['n_classes']:,} classes: smallest {distances['smallest']}, mean "
+        "",
+        f"{sample}{distances['n_classes']:,} classes: smallest {distances['smallest']}, mean "
         f"{distances['mean']:.1f}, mean to the nearest {distances['mean_to_nearest']:.1f}",
     )
     if facts["bit_balance"]["constant"]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import io
 import json as json_format
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -16,24 +16,25 @@ import typer
 from numpy.typing import NDArray
 
 from bitclass.cli import options
-from bitclass.cli.console import progress_bars
+from bitclass.cli.console import as_text, format_size, pluralise, print_lines, progress_bars
 from bitclass.cli.data import (
+    RowOptions,
     check_outputs,
-    input_files,
+    embeddings_of,
+    files_in,
+    input_of,
     load_model,
-    open_rows_of,
+    open_rows_for,
     takes_texts,
-    text_rows,
     with_standard_input,
 )
 from bitclass.cli.errors import UsageError
 from bitclass.storage import atomic_write
 
 if TYPE_CHECKING:
-    from bitclass.cli.data import Rows
     from bitclass.model import PackedModel
 
-__all__ = ["command", "write_parquet"]
+__all__ = ["command"]
 
 #: Columns of shape (n,), or (n, k) for the k best classes.
 Columns = dict[str, NDArray[Any]]
@@ -41,33 +42,52 @@ Columns = dict[str, NDArray[Any]]
 Results = Iterable[tuple[Columns, Columns]]
 
 
-@options.expanded(without=["labels_file"])
 def command(
-    *,
     model: options.Model,
     data: Annotated[
         list[Path],
         typer.Argument(
-            help="Feature files of one format, a folder of them, images, or texts; - reads CSV, "
-            "JSON lines or lines of text from standard input."
+            metavar="DATA",
+            help="Files of one format, a folder of them, images, or, for a model of texts, the "
+            "texts themselves; - reads CSV or JSON lines from standard input.",
         ),
     ],
-    rows: options.RowOptions,
+    text: Annotated[str | None, typer.Option(metavar="NAME", help="Text column.")] = None,
+    features: options.Features = None,
+    format: options.Format = None,
     id: Annotated[
         list[str] | None,
-        typer.Option("--id", help="Column to copy to the output; may be repeated."),
+        typer.Option("--id", metavar="NAME", help="Column to copy to the output; may be repeated."),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="File to write: .csv, .jsonl, .parquet or .npy. By default, or with -, standard "
-            "output."
+            metavar="FILE",
+            help="File to write: .csv, .jsonl, .parquet or .npy; else standard output.",
         ),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of classes per row, best first.")] = 1,
+    top: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Number of classes per row, best first.")
+    ] = 1,
     probabilities: Annotated[
         bool, typer.Option("--probabilities", help="Add the probabilities of these classes.")
     ] = False,
+    typicality: Annotated[
+        bool,
+        typer.Option(
+            "--typicality",
+            help="Add how well the best class fits: the share of known rows that fit no better.",
+        ),
+    ] = False,
+    reject: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            min=0,
+            max=1,
+            help="Leave the label empty if the typicality is below this share.",
+        ),
+    ] = 0.0,
     explain: Annotated[
         bool, typer.Option("--explain", help="Add the n-grams that contribute most.")
     ] = False,
@@ -77,82 +97,98 @@ def command(
 ) -> None:
     """Predict the classes of rows, texts or images.
 
-    Columns are selected by the feature names the model was fitted with. A label column, as in
-    training files, is detected and ignored; --labels names it explicitly. A text model takes texts
-    as arguments, or reads them from a column of CSV or JSON lines files, or from plain lines.
+    Feature columns are selected by name, and text columns are those of training unless --text names
+    another. Files of plain lines of text (.txt, or --format lines) have one text per line.
     """
     out = None if out == Path("-") else out
     ending = (".jsonl" if json else ".csv") if out is None else out.suffix.lower()
     if ending not in _WRITERS:
-        raise UsageError(f"{out}: --out must end in {', '.join(_WRITERS)}")
+        raise UsageError(f"--out {out}: the name must end in {', '.join(_WRITERS)}")
     if json and _WRITERS[ending] is not _write_json:
-        raise UsageError(f"{out}: with --json, --out must end in .jsonl")
-    if ending == ".npy" and (top > 1 or probabilities or id):
-        raise UsageError(f"{out}: .npy holds only labels; use .csv, .jsonl or .parquet")
+        raise UsageError(f"--out {out}: with --json, the name must end in .jsonl")
+    if ending == ".npy" and (top > 1 or probabilities or typicality or reject or explain or id):
+        raise UsageError(f"--out {out}: .npy holds only labels; use .csv, .jsonl or .parquet")
     packed = load_model(model)
-    opened = _texts_in_arguments(data, rows, packed)
     if explain and packed.text is None:
         raise UsageError("--explain: the model was not trained on n-grams of texts")
-    check_outputs({"--out": out}, [model, *([] if opened else input_files(data, rows))])
     if top > len(packed.classes):
         raise UsageError(f"--top {top}: the model has only {len(packed.classes)} classes")
+    row_options = RowOptions(features=features, text=text, format=format, id=id or ())
+    rows = _texts_in_arguments(data, row_options, packed, model)
+    check_outputs({"--out": out}, [model, *([] if rows else files_in(data))])
     with contextlib.ExitStack() as stack:
-        if opened is None:
-            paths, rows = stack.enter_context(with_standard_input(data, rows))
-            opened = open_rows_of(paths, rows, packed, labelled=False, columns=id or ())
-        results = _results(packed, opened, top, probabilities, explain)
+        if rows is None:
+            paths, row_options = stack.enter_context(with_standard_input(data, row_options))
+            rows = open_rows_for(packed, model, paths, row_options, labelled=False)
+        results = _results(packed, rows, top, probabilities, typicality, reject, explain)
+        stack.enter_context(contextlib.closing(results))
         file = sys.stdout if out is None else stack.enter_context(atomic_write(out))
         _WRITERS[ending](file, results)
+    if out is not None:
+        size = format_size(out.stat().st_size)
+        print_lines(f"wrote {out}, {size}: {pluralise(rows.n_rows, 'row')}")
 
 
 def _texts_in_arguments(
-    data: Sequence[Path], rows: options.RowOptions, model: PackedModel
-) -> Rows | None:
+    data: Sequence[Path], row_options: RowOptions, model: PackedModel, path: Path
+) -> Any | None:
     """Rows of the texts given as arguments; None if the arguments are files."""
-    from bitclass.io import DataFileError
-    from bitclass.io.opening import format_of
+    from bitclass.io import Batch, format_of
 
-    def exists(path: Path) -> bool:
+    def is_text(given: Path) -> bool:
         with contextlib.suppress(OSError):  # too long for a file name
-            return path == Path("-") or path.exists()
-        return False
+            return given != Path("-") and not given.exists() and format_of(given) is None
+        return True
 
-    missing = [path for path in data if not exists(path)]
-    unknown = [path for path in missing if format_of(path) is None]
     if not takes_texts(model):
-        if unknown:
-            takes = "images" if "extractor" in model.summary else f"{model.n_features} features"
-            raise DataFileError(
-                f"{unknown[0]}: no such file or folder; the model takes {takes}, not texts"
-            )
         return None
+    texts = [given for given in data if is_text(given)]
     if Path() in data:  # an empty argument, perhaps from an unset variable
         raise UsageError("an argument is empty; expected texts, files, or - for standard input")
-    if not missing or len(unknown) < len(missing) or rows.text or rows.format:
+    if not texts or row_options.text or row_options.format:
         return None
-    if len(missing) < len(data):
-        raise UsageError(f"{missing[0]}: no such file; texts and files cannot be combined")
-    from bitclass.text import Texts
-
-    return text_rows(Texts.of([str(path) for path in data]), model)
+    if len(texts) < len(data):
+        raise UsageError(f"{texts[0]}: no such file; texts and files cannot be combined")
+    given = [str(path) for path in texts]
+    # An n-gram model takes texts itself: neither files nor scikit-learn are needed.
+    X = None if model.text is not None else embeddings_of(model, path).rows(given)
+    batch = Batch(X, None, 0, texts=given)
+    return SimpleNamespace(n_rows=len(given), batches=lambda: (each for each in [batch]))
 
 
 def _results(
-    model: PackedModel, rows: Rows, top: int, probabilities: bool, explain: bool
-) -> Iterator[tuple[Columns, Columns]]:
-    names = getattr(rows, "names", None)
-    with progress_bars() as progress:
-        for batch in progress.batches("predicting", rows):
+    model: PackedModel,
+    rows: Any,
+    top: int,
+    probabilities: bool,
+    typicality: bool,
+    reject: float,
+    explain: bool,
+) -> Generator[tuple[Columns, Columns], None, None]:
+    names = getattr(rows, "names", None)  # of images
+    with (
+        progress_bars() as progress,
+        contextlib.closing(progress.batches("predicting", rows)) as batches,
+    ):
+        for batch in batches:
+            X = input_of(model, batch)
             copied = dict(batch.columns)
             if names is not None:
                 copied["image"] = np.array(names[batch.first_row : batch.first_row + len(batch)])
-            if top == 1 and not probabilities:
-                best = {"label": model.predict(batch.X)[:, None]}
+            if top == 1 and not (probabilities or typicality or reject):
+                best = {"label": model.predict(X)[:, None]}
             else:
-                found = model.top_classes(batch.X, top, probabilities=probabilities)
+                found = model.top_classes(
+                    X, top, probabilities=probabilities, typicality=typicality or reject > 0
+                )
                 best = {"label": found.labels, "distance": found.distances}
                 if found.probabilities is not None:
                     best["probability"] = found.probabilities
+                if typicality:
+                    copied["typicality"] = found.typicality
+                if reject:
+                    best["label"] = best["label"].astype(object)
+                    best["label"][found.typicality < reject, 0] = None
             if explain:
                 copied["ngrams"] = _explanations(model, batch.texts, best["label"][:, 0])
             if clash := set(copied) & set(_flat(best)):
@@ -182,18 +218,8 @@ def _records(columns: Columns) -> Iterator[tuple[Any, ...]]:
     return zip(*(values.tolist() for values in columns.values()), strict=True)
 
 
-@contextlib.contextmanager
-def _as_text(file: IO[Any]) -> Iterator[IO[str]]:
-    if isinstance(file, io.TextIOBase):
-        yield file
-        return
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    yield text
-    text.detach()
-
-
 def _write_csv(file: IO[Any], results: Results) -> None:
-    with _as_text(file) as text:
+    with as_text(file) as text:
         writer = csv.writer(text, lineterminator="\n")
         for number, (copied, best) in enumerate(results):
             columns = copied | _flat(best)
@@ -203,7 +229,7 @@ def _write_csv(file: IO[Any], results: Results) -> None:
 
 
 def _write_json(file: IO[Any], results: Results) -> None:
-    with _as_text(file) as text:
+    with as_text(file) as text:
         for copied, best in results:
             columns = copied | {name: values[:, 0] for name, values in best.items()}
             for row, ranked in zip(_records(columns), _records(best), strict=True):
@@ -220,11 +246,6 @@ def _write_npy(file: IO[Any], results: Results) -> None:
 
 
 def _write_parquet(file: IO[Any], results: Results) -> None:
-    write_parquet(file, (copied | _flat(best) for copied, best in results))
-
-
-def write_parquet(file: IO[Any], tables: Iterable[Columns]) -> None:
-    """Write tables with the same columns to one file; (n, d) arrays become columns of lists."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -232,37 +253,15 @@ def write_parquet(file: IO[Any], tables: Iterable[Columns]) -> None:
         raise ImportError(
             "Parquet needs pyarrow; install it with: pip install 'bitclass[parquet]'"
         ) from None
-
-    def column(values: NDArray[Any]) -> Any:
-        if values.ndim == 1:
-            return pyarrow.array(values)
-        flat = pyarrow.array(np.ascontiguousarray(values).reshape(-1))
-        return pyarrow.FixedSizeListArray.from_arrays(flat, values.shape[1])
-
-    types: dict[str, Any] = {}
-    waiting: list[dict[str, Any]] = []
-    with contextlib.ExitStack() as stack:
-        writer: Any = None
-
-        def write_waiting() -> None:
-            nonlocal writer
-            schema = pyarrow.schema(types)
-            if writer is None:
-                writer = stack.enter_context(pyarrow.parquet.ParquetWriter(file, schema))
-            for arrays in waiting:
-                writer.write_table(pyarrow.table(arrays, schema=schema))
-            waiting.clear()
-
-        for columns in tables:
-            arrays = {name: column(values) for name, values in columns.items()}
-            # Tables in which a column has only missing values do not tell its type.
-            for name, values in arrays.items():
-                if types.get(name, pyarrow.null()) == pyarrow.null():
-                    types[name] = values.type
-            waiting.append(arrays)
-            if pyarrow.null() not in types.values():
-                write_waiting()
-        write_waiting()
+    # Written at the end: batches in which a column has only missing values do not tell its type.
+    tables = [
+        pyarrow.table(
+            {name: pyarrow.array(values) for name, values in (copied | _flat(best)).items()}
+        )
+        for copied, best in results
+    ]
+    table = pyarrow.concat_tables(tables, promote_options="default")
+    pyarrow.parquet.write_table(table, file)
 
 
 _WRITERS = {

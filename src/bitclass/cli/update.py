@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-import warnings
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -13,119 +12,122 @@ from numpy.typing import NDArray
 
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli import options
-from bitclass.cli.console import progress_bars
-from bitclass.cli.data import check_outputs, input_files, load_model, open_rows_of
+from bitclass.cli.console import print_lines, progress_bars
+from bitclass.cli.data import RowOptions, check_outputs, files_in, load_model, open_rows_for
 from bitclass.cli.errors import UsageError
 from bitclass.cli.saving import (
-    RECORDED_KEYS,
-    file_versions,
+    digest_of,
     model_lock,
-    report,
+    print_model,
     save_model,
-    statistics_path,
+    sums_beside,
+    without_link,
 )
 from bitclass.storage import read_header
-from bitclass.training import load_statistics
+
+if TYPE_CHECKING:
+    from bitclass.model import PackedModel
 
 __all__ = ["command"]
 
 
-@options.expanded()
 def command(
-    *,
     model: options.Model,
     data: Annotated[
-        list[Path] | None, typer.Argument(help="Feature files or images to add.")
+        list[Path] | None,
+        typer.Argument(metavar="DATA", help="Files, or folders of images, with rows to add."),
     ] = None,
-    rows: options.RowOptions,
+    labels: options.Labels = None,
+    weights: options.Weights = None,
     remove: Annotated[
-        list[str] | None, typer.Option(help="Class to remove; may be repeated.")
+        list[str] | None, typer.Option(metavar="CLASS", help="Class to remove; may be repeated.")
     ] = None,
-    projection: Annotated[
-        options.Projection | None,
-        typer.Option(help="Type of the projection in the model file; unchanged by default."),
-    ] = None,
-    json: options.Json = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Add rows that were added before once more.")
+    ] = False,
 ) -> None:
     """Add rows or classes to a model, or remove classes, without the original rows.
 
-    The model must have been fitted with --keep-statistics. Classes are removed before rows are
-    added. The hash function of a refined model is kept; to learn a new one, fit the model again on
-    all rows. Concurrent updates of a model wait for each other.
+    The model must have been fitted with --keep-sums. Files are read as in training. Classes are
+    removed before rows are added. A file whose rows were added before changes nothing, so that an
+    update can be repeated safely.
     """
-    statistics_file = statistics_path(model)
-    if model.exists() and not statistics_file.exists():
-        if "columns" in load_model(model).summary.get("refinement", {}):
-            raise UsageError(
-                f"{model}: models of text and other wide rows have no statistics and cannot be "
-                "updated; fit the model again on all rows, or use partial_fit in Python"
-            )
-        raise UsageError(
-            f"{statistics_file}: no such file; only models fitted with --keep-statistics can be "
-            "updated"
-        )
-    outputs = {"the model": model, "the statistics file": statistics_file}
-    check_outputs(outputs, input_files(data or [], rows))
-    start = time.perf_counter()
+    model = without_link(model)
+    sums = sums_beside(model)
+    if model.exists() and not sums.exists():
+        raise UsageError(f"{sums}: no such file; fit the model with --keep-sums to update it")
+    row_options = RowOptions(labels=labels, weights=weights)
+    read = list(files_in([*(data or []), row_options.labels_file()]))
+    check_outputs({"the model": model, "the file of sums": sums}, read)
     with model_lock(model):
-        description = _update(model, data or [], rows, remove or [], projection)
-    report(model, load_model(model), description, time.perf_counter() - start, json)
+        _update(model, data or [], read, row_options, remove or [], again)
 
 
 def _update(
     path: Path,
     data: list[Path],
-    row_options: options.RowOptions,
+    read: list[Path],
+    row_options: RowOptions,
     remove: list[str],
-    projection: options.Projection | None,
-) -> str:
-    """Update the model and its statistics, and return a description of the new rows."""
-    statistics, notes = load_statistics(statistics_path(path))
-    header = read_header(path)
-    fitted_from = header.summary.get("statistics")
-    was_interrupted = fitted_from != statistics.fingerprint()
-    if was_interrupted and (fitted_from is None or notes.get("follows") != fitted_from):
+    again: bool,
+) -> None:
+    classifier, packed = BinaryCodeClassifier.load(path), load_model(path)
+    sources = classifier.sums_.sources
+    modelled = packed.summary.get("sources")
+    if not isinstance(modelled, list) or sources[: len(modelled)] != modelled:
         raise ValueError(
-            f"{statistics_path(path)}: does not belong to {path}, which was fitted later or "
-            "elsewhere; fit the model again with --keep-statistics"
+            f"{sums_beside(path)}: does not belong to {path}, which was fitted later or elsewhere; "
+            "fit the model again with --keep-sums"
         )
-    if not data and not remove and not was_interrupted:
-        raise UsageError("nothing to do: specify files to add, or classes to --remove")
-    model = load_model(path)
-    rows = None
-    if data:
-        rows = open_rows_of(data, row_options, model)
-    request = {
-        "data": "no new rows" if rows is None else rows.description,
-        "files": [] if rows is None else file_versions(rows),
-        "removed": sorted(remove),
-    }
-    classifier = BinaryCodeClassifier.load(path, statistics=statistics)
-    if was_interrupted:
-        warnings.warn(
-            "the last update was interrupted after adding its rows; it is completed now",
-            stacklevel=2,
+    interrupted = sources[len(modelled) :]
+    removal = [f"remove:{name}" for name in remove]
+    batch = [digest_of(read)] if data else []
+    if interrupted:
+        print_lines("completing the last update, which was interrupted")
+        if interrupted == removal + batch:
+            removal = batch = []
+    elif not removal and not batch:
+        raise UsageError("nothing to do: give files to add, or classes to --remove")
+    if batch and batch[0] in sources and not again:
+        batch = []
+        print_lines(
+            f"skipped {', '.join(map(str, data))}: the model has these rows already (--again adds "
+            "them once more)"
         )
-    if was_interrupted and (notes["update"] == request or (rows is None and not remove)):
-        request = notes["update"]
-    else:
-        if remove:
-            classifier.remove_classes(_find_labels(remove, statistics.classes))
-        if rows is not None:
-            with progress_bars() as progress:
-                for batch in progress.batches("learning", rows):
-                    classifier.partial_fit(batch.X, batch.labels)
+        if not removal and not interrupted:
+            return
+    if removal:
+        classifier.remove_classes(_find_labels(remove, classifier.classes_))
+    added = _add_rows(classifier, packed, path, data, row_options) if batch else None
+    classifier.sums_.sources.extend(removal + batch)
     classifier.solve()
-    save_model(
-        classifier,
-        path,
-        projection=projection or header.projection,
-        keep_statistics=True,
-        notes={"update": request, "follows": fitted_from},
-        record={name: model.summary.get(name) for name in RECORDED_KEYS},
-        text=model.text,
-    )
-    return str(request["data"])
+    kept: dict[str, Any] = {
+        name: packed.summary[name] for name in ("columns", "extractor") if name in packed.summary
+    }
+    projection = read_header(path).projection
+    model = save_model(classifier, path, kept, packed.text, sums=True, projection=projection)
+    if added:
+        print_lines(f"added   {added}")
+    print_model(path, model)
+
+
+def _add_rows(
+    classifier: BinaryCodeClassifier,
+    model: PackedModel,
+    path: Path,
+    data: list[Path],
+    row_options: RowOptions,
+) -> str:
+    """Add rows to the sums, and return a description of them."""
+    rows: Any = open_rows_for(model, path, data, row_options, labelled=True)
+    if model.text is not None:
+        from bitclass.text import TextRows
+
+        rows = TextRows(rows, model.text)
+    with progress_bars() as progress, closing(progress.batches("adding", rows)) as batches:
+        for batch in batches:
+            classifier.partial_fit(batch.X, batch.labels, sample_weight=batch.sample_weight)
+    return str(rows.description)
 
 
 def _find_labels(names: list[str], classes: NDArray[Any]) -> NDArray[Any]:
@@ -134,5 +136,5 @@ def _find_labels(names: list[str], classes: NDArray[Any]) -> NDArray[Any]:
     unknown = [name for name in names if name not in by_name]
     if unknown:
         examples = ", ".join(list(by_name)[:10]) + (", ..." if len(by_name) > 10 else "")
-        raise UsageError(f"no class {unknown[0]!r} to remove; the classes are {examples}")
+        raise UsageError(f"--remove {unknown[0]}: no such class; the classes are {examples}")
     return np.array([by_name[name] for name in names], dtype=classes.dtype)

@@ -119,6 +119,6 @@ class Batcher:
 
     def _predict(self, X: Any, top: int) -> Prediction:
         if top:
-            labels, distances, shares, _ = self._model.top_classes(X, top, probabilities=True)
-            return labels, distances, shares
+            found = self._model.top_classes(X, top, probabilities=True)
+            return tuple(part for part in found if part is not None)
         return (self._model.predict(X)[:, None],)

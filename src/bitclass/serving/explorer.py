@@ -155,7 +155,8 @@ class Explorer:
         most for and against it, and their relative contributions.
         """
         k = min(N_CLASSES, len(self._model.classes))
-        classes = [each[0] for each in self._model.top_classes(X, k, probabilities=True)[:3]]
+        found = self._model.top_classes(X, k, probabilities=True)
+        classes = [each[0] for each in found if each is not None]
         answer = self._near(self._model.encode(X)[0], classes)
         if self._model.text is not None and isinstance(X[0], str) and len(X[0]) <= MAX_EXPLAINED:
             for found, label in zip(answer["classes"], classes[0].tolist(), strict=True):

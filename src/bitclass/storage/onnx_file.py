@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 import numpy as np
@@ -51,30 +52,42 @@ def save_onnx(model: PackedModel, path: str | os.PathLike[str], k: int) -> None:
         raise ValueError("models of wide sparse rows or of text cannot be exported to ONNX")
     if model.nbytes > _MAX_BYTES:
         raise ValueError(f"the ONNX file would have {model.nbytes} bytes, more than 2 GB")
+    if extractor := model.summary.get("extractor"):
+        kind = extractor.get("kind") if isinstance(extractor, dict) else extractor
+        warnings.warn(
+            f"the graph takes the {model.n_features} features of the extractor {kind!r}, "
+            "not images or texts: the extractor, such as a network, is not in the graph",
+            stacklevel=3,
+        )
     graph = _Graph()
     labels = _labels(model.classes)
     features = "X"
     if model.hash_function.anchors is not None:
         features = _similarities(graph, features, model.hash_function.anchors)
     code, active = _code(graph, features, model)
-    indices, distances, shares = _ranked(graph, code, active, model, k)
+    indices, distances, shares, best = _ranked(graph, code, active, model, k)
     names = graph.constant("labels", labels)
     graph.add("Gather", [names, indices], output="top_labels")
     first = graph.add("Gather", [indices, graph.constant("first", np.int64(0))], axis=1)
     graph.add("Gather", [names, first], output="label")
     graph.add("Identity", [distances], output="top_distances")
     graph.add("Identity", [shares], output="top_probabilities")
-    label_type = helper.np_dtype_to_tensor_dtype(labels.dtype)
+    outputs: list[tuple[str, Any, list[str | int]]] = [
+        ("label", labels.dtype, ["n"]),
+        ("top_labels", labels.dtype, ["n", k]),
+        ("top_distances", np.int32, ["n", k]),
+        ("top_probabilities", np.float32, ["n", k]),
+    ]
+    if model.typicality_table is not None:
+        is_below = graph.add("GreaterOrEqual", [best, model.typicality_table[None]])
+        below = graph.add("Cast", [is_below], to=_type(np.float32))
+        graph.add("ReduceMean", [below, np.array([1])], output="typicality", keepdims=0)
+        outputs.append(("typicality", np.float32, ["n"]))
     onnx_graph = helper.make_graph(
         graph.nodes,
         "bitclass",
         [helper.make_tensor_value_info("X", TensorProto.FLOAT, ["n", model.n_features])],
-        [
-            helper.make_tensor_value_info("label", label_type, ["n"]),
-            helper.make_tensor_value_info("top_labels", label_type, ["n", k]),
-            helper.make_tensor_value_info("top_distances", TensorProto.INT32, ["n", k]),
-            helper.make_tensor_value_info("top_probabilities", TensorProto.FLOAT, ["n", k]),
-        ],
+        [helper.make_tensor_value_info(name, _type(kind), shape) for name, kind, shape in outputs],
         graph.constants,
     )
     proto = helper.make_model(
@@ -207,8 +220,8 @@ def _unsigned(graph: _Graph, integers: str) -> str:
 
 def _ranked(
     graph: _Graph, code: str, active: str | None, model: PackedModel, k: int
-) -> tuple[str, str, str]:
-    """Class indices, Hamming distances and probabilities (n, k), best first.
+) -> tuple[str, str, str, str]:
+    """Class indices, Hamming distances and probabilities (n, k), best first; best scores (n, 1).
 
     Ties are ordered by class index, as in TopK.
     """
@@ -223,7 +236,11 @@ def _ranked(
     signs = graph.add("Where", [code, two, zero])
     columns = graph.add("Transpose", [weights], perm=[1, 0])
     products = graph.add("MatMulInteger", [signs, columns, one, one])
+    even_bias = model.even_bias
+    if even_bias is not None:
+        products = graph.add("Add", [products, even_bias])
     all_scores = graph.add("Cast", [products], to=_type(np.float32))
+    best = graph.add("ReduceMax", [all_scores, np.array([1])], keepdims=1)
     found, indices = graph.add_many("TopK", [products, np.array([max(k, m)])], 2, axis=1)
     if active is not None:
         nearest = _first(graph, indices, m)
@@ -231,7 +248,13 @@ def _ranked(
         query = graph.add("Unsqueeze", [active, np.array([2])])
         scores = graph.add("MatMulInteger", [near, query, one, np.uint8(_OFFSET)])
         scores = graph.add("Squeeze", [scores, np.array([2])])
-        all_scores = _rescored(graph, all_scores, _first(graph, found, m), nearest, scores)
+        if model.bias is not None:
+            steps = np.rint(model.bias * np.float64(QUANTISED_MAX)).astype(np.int32)
+            scores = graph.add("Add", [scores, graph.add("Gather", [steps, nearest])])
+        real = graph.add("Cast", [scores], to=_type(np.float32))
+        real = graph.add("Div", [real, QUANTISED_MAX])
+        best = graph.add("ReduceMax", [real, np.array([1])], keepdims=1)
+        all_scores = _rescored(graph, all_scores, _first(graph, found, m), nearest, real)
         _, order = graph.add_many("TopK", [scores, np.array([m])], 2, axis=1)
         if k > m:  # the others follow in order of distance
             others = graph.add("Shape", [indices], start=0, end=1)
@@ -242,21 +265,21 @@ def _ranked(
         found = graph.add("GatherElements", [found, order], axis=1)
     indices, found = _first(graph, indices, k), _first(graph, found, k)
     # w.b = r - 2 Hamming
+    if even_bias is not None:
+        found = graph.add("Sub", [found, graph.add("Gather", [even_bias, indices])])
     twice = graph.add("Sub", [np.int32(model.n_bits), found])
     distances = graph.add("Div", [twice, np.int32(2)])
     tempered = graph.add("Div", [all_scores, np.float32(model.temperature)])
     shares = graph.add("Softmax", [tempered], axis=1)
-    return indices, distances, graph.add("GatherElements", [shares, indices], axis=1)
+    return indices, distances, graph.add("GatherElements", [shares, indices], axis=1), best
 
 
-def _rescored(graph: _Graph, all_scores: str, found: str, nearest: str, scores: str) -> str:
+def _rescored(graph: _Graph, all_scores: str, found: str, nearest: str, real: str) -> str:
     """Scores of all classes (n, C), as in `PackedModel.scores`.
 
-    The short list, with products `found`, indices `nearest` and integer `scores`, each (n, m),
-    ranks above all others.
+    The short list, with products `found`, indices `nearest` and real scores, each (n, m), ranks
+    above all others.
     """
-    real = graph.add("Cast", [scores], to=_type(np.float32))
-    real = graph.add("Div", [real, QUANTISED_MAX])
     worst = graph.add("ReduceMin", [real, np.array([1])], keepdims=1)
     farthest = graph.add("ReduceMin", [found, np.array([1])], keepdims=1)
     farthest = graph.add("Cast", [farthest], to=_type(np.float32))

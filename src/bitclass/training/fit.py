@@ -1,54 +1,39 @@
-"""From sums over rows to a model: the steps of the paper (1 to 4), and refinement (5).
-
-1. Sums over the rows (`statistics`).
-2. Starting codes (`starting_codes`).
-3. Class weights and codes, optimised alternately (`regression`, `alternation`, `bqp`).
-4. The hash function: a ridge regression of the codes on the features (`regression`).
-5. Joint refinement of projection and weights, on the rows (`refinement`).
-
-For discriminant codes, the default, closed forms of weights and hash function (`discriminant`)
-replace steps 3 and 4.
-"""
+"""From rows to a model, in five steps: sum, closed form, refine, judge, pack."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from bitclass._warn import warn
-from bitclass.arrays import Features, class_blocks, dense_rows, sample_rows
-from bitclass.codes import make_distinct, pack
-from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
-from bitclass.training.alternation import HISTORY_DTYPE, hinge_weights
-from bitclass.training.anchors import anchor_count, choose_anchors
-from bitclass.training.discriminant import (
-    Coordinates,
-    coordinates_of,
-    default_alpha,
-    discriminant_projection,
-    scatter_of,
-    target_deviation,
-    temperature_of_means,
+from bitclass.report import Report
+from bitclass.training.closed_form import ClosedForm, closed_form, whiten
+from bitclass.training.refine import (
+    Candidate,
+    Judged,
+    Refinement,
+    candidate_of,
+    choose,
+    chosen_length,
+    judge,
+    refine,
+    score_deviation,
 )
-from bitclass.training.refinement import Facts, Refined, Rows, refine, updated_model
-from bitclass.training.regression import solve_class_ridge, solve_paper
 from bitclass.training.settings import Settings
-from bitclass.training.starting_codes import CLASS_CODES, StartingCodes, start_row_codes
-from bitclass.training.statistics import Statistics, Sums, standardisation
+from bitclass.training.sums import Collected, Sample, Sums
 
-__all__ = ["Fitted", "fit_model", "start_statistics", "update_model"]
+__all__ = ["Fitted", "fit_model", "judged_groups"]
 
-# refine="auto" skips refinement below this number of rows: too few could be held out.
-_MIN_ROWS_TO_REFINE = 500
-# With fewer rows per class than this, weights learned from all rows overfit the held-out rows.
-_FEW_ROWS = 50
-# Number of rows from which the standardisation of similarities to the anchors is estimated.
-_ROWS_FOR_SIMILARITIES = 10_000
+# Share of the rows that judge a model, their number at least, and the share at most.
+_JUDGED_SHARE, _MIN_JUDGED, _MAX_JUDGED_SHARE = 0.05, 200, 0.2
+# With fewer rows than this a single part is too small to judge by; each of so many folds is then
+# judged by a model of the others.
+_MIN_ROWS_OF_ONE_PART, _FOLDS = 1000, 3
+_TYPICALITY_QUANTILES = 256
 
 
 @dataclass(frozen=True)
@@ -58,273 +43,216 @@ class Fitted:
     Attributes
     ----------
     model : PackedModel, with the classes that have rows
-    history : (m,) of `HISTORY_DTYPE`
-    n_rounds : int, number of rounds of the alternation
-    alpha : float or None, regularisation strength of the hash function, if known
-    refinement : dict or None, facts about the refinement, if there was one
+    report : Report
     """
 
     model: PackedModel
-    history: NDArray[np.void]
-    n_rounds: int
-    alpha: float | None = None
-    refinement: Facts | None = None
-
-    @property
-    def is_refined(self) -> bool:
-        """Whether the model is the result of refinement."""
-        return self.refinement is not None and bool(self.refinement.get("taken"))
+    report: Report
 
 
-def start_statistics(
-    settings: Settings,
-    X: Features,
-    labels: NDArray[Any],
-    sample_weight: NDArray[np.float64] | None,
-    initial_codes: str | NDArray[Any],
-) -> Statistics:
-    """Create empty statistics, with anchors and starting codes computed from sample rows.
-
-    Parameters
-    ----------
-    settings : Settings
-    X : (n, d)
-    labels : (n,)
-    sample_weight : (n,), or None for ones
-    initial_codes : name of the starting codes, or (n, r) codes
-    """
-    sample_weight = np.ones(X.shape[0]) if sample_weight is None else sample_weight
-    centre, scale = standardisation(X, sample_weight)
-    random = check_random_state(settings.random_state)
-    anchors = None
-    if settings.kernel:
-        n_anchors = anchor_count(settings.n_anchors, *X.shape)
-        anchors = choose_anchors(X, n_anchors, settings.gamma, centre, scale, random)
-        sample = sample_rows(X.shape[0], _ROWS_FOR_SIMILARITIES)
-        X = anchors.similarities(dense_rows(X, sample))
-        labels, sample_weight = labels[sample], sample_weight[sample]
-        centre, scale = standardisation(X, sample_weight)
-    starting: StartingCodes
-    if isinstance(initial_codes, str) and initial_codes in CLASS_CODES:
-        seed = int(random.randint(np.iinfo(np.int32).max))
-        starting = CLASS_CODES[initial_codes](settings.n_bits, seed)
+def fit_model(settings: Settings, collected: Collected) -> Fitted:
+    """Learn a model from collected rows."""
+    parts = _parts(collected)
+    everything = np.zeros(len(collected.pool), dtype=bool)
+    trials = [_try(settings, collected, part) for part in parts]
+    prior = _prior(settings, collected.all_sums().with_rows())
+    if not trials:
+        sums, sample = collected.without(everything)
+        return _without_judge(settings, sums.with_rows(), sample, collected.n_rows)
+    closed = Judged.joined([trial.closed for trial in trials])
+    accepted = False
+    length = chosen_length(closed, settings.rescore)
+    best = closed
+    if all(trial.refined is not None for trial in trials):
+        refined = Judged.joined([trial.refined for trial in trials if trial.refined is not None])
+        accepted = choose(closed, refined, length)
+        if accepted:
+            best, length = refined, chosen_length(refined, settings.rescore)
+    first = trials[0]
+    if accepted and len(trials) == 1:
+        assert first.refinement is not None
+        candidate, classes, alpha = first.refinement.candidate, first.classes, first.alpha
     else:
-        starting = start_row_codes(
-            initial_codes, settings.n_bits, X, labels, sample_weight, centre, scale, random
-        )
-    keep_codes = settings.table is not None
-    return Statistics(starting, centre, scale, keep_codes=keep_codes, anchors=anchors)
+        sums, sample = collected.without(everything)
+        final, start = _closed(settings, sums.with_rows(), sample)
+        candidate, classes = candidate_of(final), final.whitening.sums.classes
+        alpha = final.whitening.alpha
+        if accepted:
+            candidate = refine(settings, start, sample, sample.select(np.arange(0))).candidate
+    model = candidate.model(classes, prior)
+    model.rescore, model.temperature = length, best.temperature(length)
+    model = _with_typicality(model, best.best)
+    refinement = first.refinement
+    report = Report(
+        n_rows=collected.n_rows,
+        n_judged=len(closed.gap),
+        accuracy=best.accuracy(length),
+        accuracy_closed_form=closed.accuracy(length if settings.rescore is not None else 16),
+        refined=accepted,
+        alpha=alpha,
+        epochs=() if refinement is None else refinement.epochs,
+        stopped=None if refinement is None else refinement.stopped,
+    )
+    settings.print_line(
+        f"closed form {report.accuracy_closed_form:.2%}, chosen model {report.accuracy:.2%} on "
+        f"{report.n_judged} rows; refinement {'accepted' if accepted else 'not accepted'}"
+    )
+    return Fitted(model, report)
 
 
-def fit_model(
-    settings: Settings,
-    statistics: Statistics,
-    rows: Rows | None = None,
-    n_rows: int | None = None,
-    groups: NDArray[np.intp] | None = None,
-) -> Fitted:
-    """Learn a model from sums over rows, and from the rows if they are available.
-
-    Parameters
-    ----------
-    settings : Settings
-    statistics : Statistics
-    rows : callable that passes over the rows that were summed, if they are available
-        Without them, each row enters the regression with the most common code of its class.
-    n_rows : int, number of rows in a pass, if these are a sample of the rows that were summed
-    groups : (n,) index of each row's group, or None; refinement holds out whole groups
-
-    Returns
-    -------
-    Fitted
-    """
-    if statistics.sums().constant.all():
-        warn("all features of X are constant to float64 precision: all rows get the same code")
-    method: _DiscriminantMethod | _PaperMethod
-    # Discriminant directions do not depend on class weights; the regression does.
-    unweighted_hinge = settings.table is None and not settings.class_weighted
-    if statistics.starting.kind == "discriminant" and unweighted_hinge:
-        method = _DiscriminantMethod(settings, statistics)
-    else:
-        statistics.to_host()
-        method = _PaperMethod(settings, statistics, rows if n_rows is None else None)
-
-    refined = _refine(settings, statistics, method, rows, n_rows, groups)
-    facts, sums = None if refined is None else refined.facts, statistics.sums()
-    if refined is not None and refined.taken:
-        return method.fitted(sums, refined.model, facts)
-    model = method.closed_form(sums, facts)
-    if refined is not None:  # the held-out rows give better estimates than the sums
-        model.rescore, model.temperature = refined.model.rescore, refined.model.temperature
-    return method.fitted(sums, model, facts)
+def _with_typicality(model: PackedModel, best: NDArray[np.float32]) -> PackedModel:
+    table = np.quantile(best, np.linspace(0.0, 1.0, min(len(best), _TYPICALITY_QUANTILES)))
+    return PackedModel(
+        model.classes,
+        model.weights,
+        model.hash_function,
+        bias=model.bias,
+        rescore=model.rescore,
+        temperature=model.temperature,
+        typicality=table.astype(np.float32),
+    )
 
 
-class _PaperMethod:
-    """The paper's method: starting codes, weights and codes, ridge regression of the codes."""
-
-    def __init__(self, settings: Settings, statistics: Statistics, rows: Rows | None) -> None:
-        self._settings, self._statistics = settings, statistics
-        self._solution = solve_paper(settings, statistics, rows)
-
-    def start(self, coordinates: Coordinates) -> tuple[HashFunction, NDArray[np.int8]]:
-        """Hash function and weights (C, r) from the sums without the held-out rows."""
-        sums, statistics, weights = coordinates.sums, self._statistics, self._solution.weights
-        if statistics.n_rows < _FEW_ROWS * len(weights):
-            # The learned weights are close to the code of each row, including the held-out ones.
-            weights = hinge_weights(statistics.starting.code_sums(sums))
-        ridge = solve_class_ridge(sums, weights, self._solution.ridge.alpha)
-        return ridge.hash_function(self._settings.precision), weights
-
-    def closed_form(self, sums: Sums, _: Facts | None) -> PackedModel:
-        """The model fitted to all rows, before refinement."""
-        solution, settings = self._solution, self._settings
-        return PackedModel(
-            sums.classes,
-            pack(solution.weights),
-            solution.ridge.hash_function(settings.precision),
-            rescore=settings.default_rescore,
-            temperature=solution.temperature,
-        )
-
-    def fitted(self, sums: Sums, model: PackedModel, facts: Facts | None) -> Fitted:
-        """The result of training."""
-        solution, history = self._solution, self._solution.history
-        if history is None:
-            weights = hinge_weights(solution.code_sums)
-            history = _hinge_history(weights, sums.class_weights, solution.code_sums)
-        return Fitted(model, history, solution.n_rounds, solution.ridge.alpha, facts)
+def _without_judge(settings: Settings, sums: Sums, sample: Sample, n_rows: int) -> Fitted:
+    """The closed form, calibrated by rows drawn from the sums: no row can judge it."""
+    closed, _ = _closed(settings, sums, sample)
+    candidate = candidate_of(closed)
+    model = candidate.model(sums.classes, _prior(settings, sums))
+    model.rescore = 16 if settings.rescore is None else settings.rescore
+    model.temperature = 1.0 / candidate.sharpness
+    return Fitted(model, Report(n_rows=n_rows, alpha=closed.whitening.alpha))
 
 
-class _DiscriminantMethod:
-    """Discriminant codes: hash function and weights in closed form."""
-
-    def __init__(self, settings: Settings, statistics: Statistics) -> None:
-        self._settings, self._statistics = settings, statistics
-
-    def start(self, coordinates: Coordinates) -> tuple[HashFunction, NDArray[np.int8]]:
-        """Hash function and weights (C, r) from the sums without the held-out rows."""
-        settings, sums = self._settings, coordinates.sums
-        seed = self._statistics.starting.seed
-        Q, t, weights = discriminant_projection(coordinates, settings.n_bits, seed)
-        factor = target_deviation(sums) / coordinates.score_deviation(Q)
-        hash_function = coordinates.hash_function(factor * Q, factor * t, settings.precision)
-        return hash_function, weights
-
-    def _alpha(self, sums: Sums, facts: Facts | None) -> float:
-        """The regularisation strength: chosen by refinement, set by the user, or by a rule."""
-        if facts is not None:
-            return float(facts["alpha"])
-        alpha = self._settings.alpha
-        return default_alpha(sums) if alpha is None else alpha
-
-    def closed_form(self, sums: Sums, facts: Facts | None) -> PackedModel:
-        """The model fitted to all rows, before refinement."""
-        settings, alpha = self._settings, self._alpha(sums, facts)
-        coordinates = coordinates_of(scatter_of(sums, alpha), alpha, settings.n_bits)
-        hash_function, weights = self.start(coordinates)
-        weights = make_distinct(weights, weights, sums.classes)
-        rescored = settings.rescore != 0
-        return PackedModel(
-            sums.classes,
-            pack(weights),
-            hash_function,
-            rescore=settings.default_rescore,
-            temperature=temperature_of_means(hash_function, weights, coordinates, rescored),
-        )
-
-    def fitted(self, sums: Sums, model: PackedModel, facts: Facts | None) -> Fitted:
-        """The result of training."""
-        history = _hinge_history(model.unpacked_weights(), sums.class_weights)
-        return Fitted(model, history, 1, self._alpha(sums, facts), facts)
+def _prior(settings: Settings, sums: Sums) -> NDArray[np.float64]:
+    """Shares (C,) of the classes where the model is used."""
+    if isinstance(settings.prior, str):
+        if settings.prior == "uniform":
+            return np.full(len(sums.classes), 1.0 / len(sums.classes))
+        return np.asarray(sums.mass / sums.total)
+    return settings.prior
 
 
-def _refine(
-    settings: Settings,
-    statistics: Statistics,
-    method: _DiscriminantMethod | _PaperMethod,
-    rows: Rows | None,
-    n_rows: int | None,
-    groups: NDArray[np.intp] | None,
-) -> Refined | None:
-    """Refine the model if requested and possible."""
-    n_classes = int(np.count_nonzero(statistics.class_weights > 0))
-    wanted = settings.refine
-    if wanted == "auto":
-        n_effective = statistics.effective_rows
-        wanted = rows is not None and n_effective >= max(_MIN_ROWS_TO_REFINE, 2 * n_classes)
-    if not wanted:
-        return None
-    if rows is None:
-        warn(
-            "refine=True: the model was not refined, because the rows of earlier batches are no "
-            "longer available; call fit or fit_batches"
-        )
-        return None
-    if settings.out_of_time:
+def _closed(settings: Settings, sums: Sums, sample: Sample) -> tuple[ClosedForm, ClosedForm]:
+    """The closed form, and the one that refinement starts from."""
+    whitenings = whiten(
+        sums, settings.alpha, sample, settings.n_bits, all_directions=settings.kernel
+    )
+    deviation = score_deviation(sums.effective_rows / len(sums.classes))
+    model, start = (
+        closed_form(whitening, settings.n_bits, deviation, settings.seed)
+        for whitening in whitenings
+    )
+    return model, start
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Models of a part of the rows, judged by the others."""
+
+    classes: NDArray[np.object_]
+    alpha: float
+    closed: Judged
+    refined: Judged | None
+    refinement: Refinement | None
+
+
+def _try(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_]) -> _Trial:
+    sums, sample = collected.without(is_judged)
+    sums = sums.with_rows()
+    judged = collected.pool.take(np.flatnonzero(is_judged))
+    known = np.isin(judged.labels, sums.classes)
+    judged = judged.take(np.flatnonzero(known))
+    closed, start = _closed(settings, sums, sample)
+    prior = _prior_of_part(settings, collected, sums)
+    train = sums.mass / sums.total
+    weights = judged.weights * (prior / train)[np.searchsorted(sums.classes, judged.labels)]
+
+    def judged_by(candidate: Candidate) -> Judged:
+        return judge(candidate.model(sums.classes, prior), judged, weights, settings.rescore)
+
+    refinement, refined = None, None
+    if settings.refine and not settings.out_of_time:
+        refinement = refine(settings, start, sample, judged)
+        refined = judged_by(refinement.candidate)
+    elif settings.refine:
         settings.print_line("refinement: skipped, max_time has passed")
-        return None
-    n_rows = statistics.n_rows if n_rows is None else n_rows
-    refined = refine(settings, statistics, rows, n_rows, method.start, groups)
-    if refined is None and groups is not None:
-        warn(
-            "groups: the model was not refined, because every group contains more than half of "
-            "some class, so none can be held out"
-        )
-    elif refined is None and settings.refine != "auto":
-        warn(
-            f"refine=True: the model was not refined, because {statistics.n_rows} rows of "
-            f"{n_classes} classes are too few to hold any out"
-        )
-    if refined is not None and refined.taken:
-        statistics.class_weights_when_refined = statistics.class_weights.copy()
-    return refined
+    return _Trial(
+        sums.classes,
+        closed.whitening.alpha,
+        judged_by(candidate_of(closed)),
+        refined,
+        refinement,
+    )
 
 
-def update_model(settings: Settings, fitted: Fitted, statistics: Statistics) -> Fitted:
-    """Update a refined model after rows were added or classes removed: see `updated_model`.
+def _prior_of_part(settings: Settings, collected: Collected, sums: Sums) -> NDArray[np.float64]:
+    prior = _prior(settings, sums)
+    if len(prior) != len(sums.classes):  # some classes have no rows in this part
+        everyone = collected.all_sums().with_rows()
+        prior = prior[np.searchsorted(everyone.classes, sums.classes)]
+    return prior / prior.sum()
 
-    Parameters
-    ----------
-    settings : Settings
-    fitted : Fitted, with a refined model
-    statistics : Statistics
 
-    Returns
-    -------
-    Fitted
+def _parts(collected: Collected) -> list[NDArray[np.bool_]]:
+    """Masks of the rows of the pool that judge: one part, or folds if there are few rows.
+
+    Every class that has rows keeps at least one of them, or half of its mass.
     """
-    assert fitted.refinement is not None
-    model = updated_model(fitted.model, fitted.refinement, statistics)
-    if model is None:
-        warn(
-            "the refined hash function does not separate the new classes: the model is fitted to "
-            "the sums instead; call fit with all rows to refine it again"
-        )
-        return fit_model(settings, statistics)
-    return replace(fitted, model=model)
+    pool, n_rows = collected.pool, collected.n_rows
+    classes, y, counts = np.unique(pool.labels, return_inverse=True, return_counts=True)
+    if (pool.keys < 0).any():  # chosen by `judged_groups`
+        return [pool.keys < 0]
+    order = np.argsort(pool.keys, kind="stable")
+    rank = np.empty(len(y), dtype=np.intp)  # rank of each row within its class, by key
+    by_class = order[np.argsort(y[order], kind="stable")]
+    rank[by_class] = np.arange(len(y)) - np.repeat(np.cumsum(counts) - counts, counts)
+    summed = np.isin(classes, collected.sums.with_rows().classes)
+    several = (counts > 1) | summed
+    if n_rows < _MIN_ROWS_OF_ONE_PART:
+        folds = [(rank % _FOLDS == fold) & several[y] for fold in range(_FOLDS)]
+        return [fold for fold in folds if np.count_nonzero(fold) > 1]
+    effective = n_rows * _evenness(pool.weights)
+    share = min(max(_JUDGED_SHARE, _MIN_JUDGED / effective), _MAX_JUDGED_SHARE)
+    n_judged = min(int(share * n_rows), len(pool))
+    allowed = np.where(summed, counts, counts // 2)
+    is_judged = np.zeros(len(pool), dtype=bool)
+    usable = order[(rank < allowed[y])[order]]
+    is_judged[usable[:n_judged]] = True
+    return [is_judged] if np.count_nonzero(is_judged) > 1 else []
 
 
-def _hinge_history(
-    weights: NDArray[np.int8],
-    class_weights: NDArray[np.float64],
-    code_sums: NDArray[np.float64] | None = None,
-) -> NDArray[np.void]:
-    """History of the hinge loss after W-step and B-step.
+def _evenness(weights: NDArray[np.float64]) -> float:
+    """Effective number of rows relative to their number."""
+    return float(weights.sum() ** 2 / (weights @ weights) / len(weights))
 
-    If `code_sums` is None, the weights of a class were the starting code of all its rows.
+
+def judged_groups(
+    labels: NDArray[Any], groups: NDArray[np.intp], weights: NDArray[np.float64], seed: int
+) -> NDArray[np.bool_] | None:
+    """Mask (n,) of the rows of whole groups that judge the model.
+
+    Groups are taken in random order, the first whatever its size; each class keeps at least half
+    of its mass. None, with a warning, if no group can be spared.
     """
-    n_classes, n_bits = weights.shape
-    weight_sum, total = weights.sum(axis=0, dtype=np.int64), class_weights.sum()
-    agreement = 0.0
-    for part in class_blocks(n_classes):  # in blocks, to avoid a copy in int64
-        agreement += float(class_weights[part] @ (weights[part] @ weight_sum))
-    after_w = after_b = agreement - n_classes * n_bits * total
-    if code_sums is not None:
-        after_w = weight_sum @ code_sums.sum(axis=0) - n_classes * np.sum(weights * code_sums)
-    # Relative to the smallest value that the linear loss can take, so that the logarithm exists.
-    lowest = -2.0 * n_bits * (n_classes - 1) * total
-    history = np.empty(2, dtype=HISTORY_DTYPE)
-    history["round"], history["step"], history["bit"] = 1, ["W", "B"], n_bits - 1
-    with np.errstate(divide="ignore"):
-        history["log_objective"] = np.log(np.maximum([after_w - lowest, after_b - lowest], 0.0))
-    return history
+    classes, y = np.unique(labels, return_inverse=True)
+    wanted = max(_JUDGED_SHARE * len(y), min(_MIN_JUDGED, _MAX_JUDGED_SHARE * len(y)))
+    mass = np.bincount(y, weights, minlength=len(classes))
+    lost, is_judged, n_judged = np.zeros(len(classes)), np.zeros(len(y), dtype=bool), 0
+    by_group = np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))[:-1])
+    for group in np.random.default_rng([seed, 2]).permutation(len(by_group)):
+        rows = by_group[group]
+        if n_judged and n_judged + len(rows) > wanted:
+            continue
+        some, place = np.unique(y[rows], return_inverse=True)
+        more = lost[some] + np.bincount(place, weights[rows])
+        if (2.0 * more <= (1.0 + 1e-9) * mass[some]).all():
+            lost[some] = more
+            n_judged += len(rows)
+            is_judged[rows] = True
+    if n_judged > 1:
+        return is_judged
+    warn(
+        "groups: every group contains more than half of some class, so none can be held out; the "
+        "model is judged on single rows"
+    )
+    return None

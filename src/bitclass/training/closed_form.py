@@ -1,0 +1,756 @@
+"""The closed form: projection, intercept and weights from sums alone.
+
+Whiten by the scatter within classes, take the directions in which the class means differ, place
+hyperplanes among the means, and take signs. Whitening, directions and hyperplanes together are P
+and t; the signs of the class means are W. Dense rows are whitened by a Cholesky factor of the
+scatter, wide rows by its diagonal.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from bitclass.arrays import Features, class_blocks, sample_rows, signs
+from bitclass.codes import sign
+from bitclass.hash_function import HashFunction
+from bitclass.training.sums import Sample, Sums
+
+__all__ = ["ClosedForm", "DenseWhitening", "WideWhitening", "Whitening", "closed_form", "whiten"]
+
+#: Penalties that leave-one-out chooses from: first every second one, then the neighbours.
+ALPHAS = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
+# Rows and classes that leave-one-out is computed on: its cost is one product of this size per
+# penalty, and its standard error is then about 1 point.
+_LEAVE_ONE_OUT_ROWS, _LEAVE_ONE_OUT_CLASSES = 2048, 4096
+# Directions beyond those of the class means, in which rows vary most: with many rows, refinement
+# finds classes separated there, too. One per so many rows, so that they are known.
+_EXTRA_DIRECTIONS, _ROWS_PER_EXTRA_DIRECTION = 384, 4
+# Accuracy by leave-one-out, below the best, at which a larger penalty is still good for refinement:
+# less with kernel anchors, where even directions of low variance separate classes.
+_ACCURACY_SLACK, _KERNEL_ACCURACY_SLACK = 0.02, 0.005
+# Lower bound of the variance of class means along a direction, relative to the observed one.
+_MIN_BETWEEN = 1e-3
+_ITQ_ROUNDS, _ITQ_BITS = 30, 512  # fewer rounds with more bits: same accuracy, in seconds
+_MAX_ITQ_MEANS = 8192
+_MAX_PAIRED_MEANS, _NEAREST_MEANS = 2048, 16
+# Rows drawn from the sums, by which the kinds of hyperplanes are compared.
+_DRAWN_ROWS = 2000
+_MAX_COMPARED_CLASSES = 2048
+
+
+class Whitening(Protocol):
+    """Coordinates in which the scatter within classes is at most the identity.
+
+    Attributes
+    ----------
+    sums : Sums
+    alpha : float, the penalty
+    means : (C, k) float32, class means, shrunken by how few rows they come from
+    within : (k,) standard deviation within classes along each coordinate
+    between : (k,) variance of the class means along each coordinate
+    unknown : (C,) share of the variance of a class mean that its rows do not determine
+    temperature : float, variance within classes of rows that were not seen
+    """
+
+    sums: Sums
+    temperature: float
+    alpha: float
+    means: NDArray[np.float32]
+    within: NDArray[np.float64]
+    between: NDArray[np.float64]
+    unknown: NDArray[np.float64]
+
+    def draw(
+        self, y: NDArray[np.intp], random: np.random.Generator, *, unseen: bool = False
+    ) -> NDArray[np.float32]:
+        """Rows (m, k) of the classes `y`, normal with the class means and the scatter within.
+
+        If they are to be like `unseen` rows, the class means vary as much as they are unknown.
+        """
+
+    def hash_function(self, Q: NDArray[Any], t: NDArray[Any]) -> HashFunction:
+        """The hash function of untransformed rows for a projection Q (k, r) of the coordinates."""
+
+
+# -------------------------------------------------------------------------------------------------
+# Whitening
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Penalty:
+    """A penalty on the scatter within classes.
+
+    Attributes
+    ----------
+    alpha : float, in units of the mean variance
+    own_units : bool, whether it is added in the features' own units, or to standardised features
+    likelihood, accuracy : float, of rows that were left out one by one
+    temperature : float, variance of such rows within classes
+    """
+
+    alpha: float
+    own_units: bool
+    likelihood: float = -math.inf
+    accuracy: float = 0.0
+    temperature: float = 1.0
+
+
+class _Scatter:
+    """Scatter within classes of dense rows, and the class means.
+
+    Attributes
+    ----------
+    within : (d, d) covariance within classes, in the units of the sums
+    means : (C, d) class means, less their average
+    centre : (d,) average of the class means
+    """
+
+    def __init__(self, sums: Sums) -> None:
+        self.sums = sums
+        n_classes, total = len(sums.classes), sums.total
+        means = sums.feature_sums / sums.mass[:, None]
+        self.centre = means.mean(axis=0)
+        # From centred sums, in which fewer digits cancel.
+        shift = sums.mean
+        gram = sums.gram - total * np.outer(shift, shift)
+        between = np.zeros_like(gram)
+        for part in class_blocks(n_classes):
+            weighted = (means[part] - shift) * np.sqrt(sums.mass[part])[:, None]
+            between += weighted.T @ weighted
+        within = gram - between
+        self.n_within = sums.effective_rows - n_classes
+        if self.n_within < 0.5 * sums.effective_rows / n_classes or n_classes == total:
+            # With one row per class there is no scatter within: that of all rows takes its place.
+            within, self.n_within = gram, sums.effective_rows
+        per_row = sums.effective_rows / total
+        within *= per_row / max(self.n_within, 1.0)
+        constant = sums.constant
+        within[constant] = 0.0
+        within[:, constant] = 0.0
+        self.variances = np.maximum(np.diag(gram) / total, 1e-30)
+        np.fill_diagonal(within, np.maximum(np.diag(within), 1e-9 * self.variances))
+        self.within, self.constant = within, constant
+        means -= self.centre
+        means[:, constant] = 0.0
+        self.means = means
+
+    def penalties(self, own_units: bool) -> NDArray[np.float64]:
+        """Penalty (d,) on each feature for alpha = 1.
+
+        It is the mean variance within classes, in the features' own units or relative to the
+        variance of each feature.
+        """
+        units = self.sums.scale**2 if own_units else 1.0 / self.variances
+        usable = ~self.constant
+        if not usable.any():
+            return np.ones(len(units))
+        mean = float(np.mean((np.diag(self.within) * units)[usable]))
+        return np.where(usable, max(mean, 1e-30) / units, 1.0)
+
+    def factor(self, alpha: float, own_units: bool) -> NDArray[np.float64]:
+        """Lower Cholesky factor of the penalised scatter."""
+        penalised = self.within.copy()
+        penalty = self.penalties(own_units)
+        for _ in range(8):  # rounding of the sums may exceed a small penalty
+            np.fill_diagonal(penalised, np.diag(self.within) + alpha * penalty)
+            try:
+                return np.asarray(
+                    scipy.linalg.cholesky(penalised, lower=True, check_finite=False)
+                )
+            except scipy.linalg.LinAlgError:
+                alpha = 10.0 * max(alpha, 1e-8)
+        raise ValueError("X: the sums over the rows are not those of real numbers")
+
+
+class DenseWhitening:
+    """Whitening of dense rows: ``a = A'(z - centre)``; see `Whitening`.
+
+    Attributes
+    ----------
+    transform : (d, k) float64, the matrix A
+    centre : (d,)
+    """
+
+    def __init__(
+        self,
+        scatter: _Scatter,
+        penalty: Penalty,
+        n_extra: int,
+    ) -> None:
+        sums = self.sums = scatter.sums
+        self.temperature, self.centre = penalty.temperature, scatter.centre
+        self.alpha, self.own_units = penalty.alpha, penalty.own_units
+        factor = scatter.factor(penalty.alpha, penalty.own_units)
+        white = _solve(factor, scatter.means.T).T
+        basis = _directions(white, min(len(sums.classes) - 1, *white.shape))
+        n_means = basis.shape[1]
+        residual = _solve(factor, _solve(factor, scatter.within).T)
+        if n_extra:
+            basis = _with_extra(basis, residual, n_extra)
+        self.transform = _solve(factor, basis, transposed=True)
+        self.covariance = basis.T @ residual @ basis
+        self.within = np.sqrt(np.maximum(np.diag(self.covariance), 1e-12))
+        means = white @ basis
+        self.between, shrunken, self.unknown = _shrunken_means(
+            means[:, :n_means], sums.rows_per_class, self.within[:n_means] ** 2
+        )
+        n_rest = basis.shape[1] - n_means
+        self.between = np.concatenate([self.between, np.zeros(n_rest)])
+        self.means = np.zeros((len(means), basis.shape[1]), dtype=np.float32)
+        self.means[:, :n_means] = shrunken
+        self._noise: NDArray[np.float32] | None = None
+
+    def rows(self, X: Features, chosen: slice | NDArray[np.intp]) -> NDArray[np.float32]:
+        """Coordinates (m, k) float32 of some rows of X."""
+        Z = self.sums.features(X, chosen)
+        Z -= self.centre.astype(Z.dtype)
+        found: NDArray[np.float32] = Z.astype(np.float32, copy=False) @ self.transform.astype(
+            np.float32
+        )
+        return found
+
+    def draw(
+        self, y: NDArray[np.intp], random: np.random.Generator, *, unseen: bool = False
+    ) -> NDArray[np.float32]:
+        """Rows (m, k) of the classes `y`, normal with the class means and the scatter within."""
+        if self._noise is None:
+            values, vectors = scipy.linalg.eigh(self.covariance, check_finite=False)
+            deviations = np.sqrt(np.maximum(values, 0.0))
+            self._noise = (deviations[:, None] * vectors.T).astype(np.float32)
+        noise = random.standard_normal((len(y), len(self._noise)), dtype=np.float32) @ self._noise
+        return _around_means(self, noise, y, random, unseen)
+
+    def hash_function(self, Q: NDArray[Any], t: NDArray[Any]) -> HashFunction:
+        """The hash function of untransformed rows for a projection Q (k, r) of the coordinates."""
+        sums = self.sums
+        projection = (self.transform @ Q.astype(np.float64)) / sums.scale[:, None]
+        projection[sums.constant] = 0.0
+        projection = np.ascontiguousarray(projection, dtype=np.float32)
+        centre = sums.shift + self.centre * sums.scale
+        # From the rounded projection, so that rounding does not shift the scores of the mean.
+        intercept = t.astype(np.float64) - centre @ projection.astype(np.float64)
+        mean = sums.shift + sums.mean * sums.scale
+        variance = np.diag(sums.gram) / sums.total - sums.mean**2
+        deviation = np.sqrt(np.where(sums.constant, 1.0, variance)) * sums.scale
+        return HashFunction(
+            projection,
+            intercept,
+            centre=mean.astype(np.float32),
+            scale=deviation.astype(np.float32),
+            precision="int8" if sums.anchors is None else "float32",
+            anchors=sums.anchors,
+        )
+
+
+def _solve(
+    factor: NDArray[np.float64], values: NDArray[np.float64], *, transposed: bool = False
+) -> NDArray[np.float64]:
+    return np.asarray(
+        scipy.linalg.solve_triangular(
+            factor, values, lower=True, trans="T" if transposed else "N", check_finite=False
+        )
+    )
+
+
+def _directions(means: NDArray[np.float64], q: int) -> NDArray[np.float64]:
+    """Orthonormal basis (d, q) of the directions in which class means (C, d) vary most."""
+    n_classes, d = means.shape
+    if n_classes <= d:
+        values, vectors = scipy.linalg.eigh(means @ means.T, check_finite=False)
+        order = np.argsort(-values)[:q]
+        spanned = means.T @ vectors[:, order]
+        return np.asarray(scipy.linalg.qr(spanned, mode="economic", check_finite=False)[0])
+    values, vectors = scipy.linalg.eigh(
+        means.T @ means, subset_by_index=(d - q, d - 1), check_finite=False
+    )
+    return np.asarray(vectors[:, ::-1])
+
+
+def _with_extra(
+    basis: NDArray[np.float64], covariance: NDArray[np.float64], n_extra: int
+) -> NDArray[np.float64]:
+    """Basis extended by the directions of largest variance, found by subspace iteration."""
+    d, q = basis.shape
+    n_extra = min(n_extra, d - q)
+    if n_extra <= 0:
+        return basis
+    if q + n_extra == d:
+        found = np.random.default_rng(0).standard_normal((d, n_extra))
+    else:
+        found = np.random.default_rng(0).standard_normal((d, min(n_extra + 16, d - q)))
+        for _ in range(3):
+            found -= basis @ (basis.T @ found)
+            found = scipy.linalg.qr(covariance @ found, mode="economic", check_finite=False)[0]
+    found -= basis @ (basis.T @ found)
+    found = scipy.linalg.qr(found, mode="economic", check_finite=False)[0]
+    small = found.T @ covariance @ found
+    _, vectors = scipy.linalg.eigh(small, check_finite=False)
+    return np.concatenate([basis, found @ vectors[:, ::-1][:, :n_extra]], axis=1)
+
+
+def _shrunken_means(
+    means: NDArray[np.float64], n: NDArray[np.float64], within: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.float64]]:
+    """Class means (C, q) shrunken by empirical Bayes, as in probabilistic LDA.
+
+    Along direction j the means of classes vary by b_j, the observed variance less the noise
+    ``within_j / n_c`` of a mean of n_c rows. Such a mean is multiplied by
+    ``n_c b_j / (within_j + n_c b_j)``.
+
+    Returns
+    -------
+    between : (q,) the variances b_j
+    shrunken : (C, q)
+    unknown : (C,) share of the variance of each class mean that its rows do not determine
+    """
+    n_classes = len(means)
+    observed = np.einsum("cq,cq->q", means, means) / max(n_classes - 1, 1)
+    counts = np.maximum(n, 1e-9)
+    if n.max() <= 1.0 + 1e-9:  # one row per class: the scatter includes that of the means
+        return observed, means.astype(np.float32), np.full(n_classes, 0.5)
+    lowest = np.maximum(_MIN_BETWEEN * observed, 1e-30)
+    between = observed
+    for _ in range(3):  # each class counts by how well its mean is known
+        sums, total = np.zeros((2, len(observed)))
+        for part in class_blocks(n_classes):
+            share = counts[part, None] / (within + counts[part, None] * between)
+            sums += np.einsum("cq,cq->q", share, means[part] ** 2 - within / counts[part, None])
+            total += share.sum(axis=0)
+        between = np.maximum(sums / total * (n_classes / max(n_classes - 1, 1)), lowest)
+    shrunken = np.empty(means.shape, dtype=np.float32)
+    unknown = np.empty(n_classes)
+    for part in class_blocks(n_classes):
+        known = counts[part, None] * between
+        known /= within + known
+        shrunken[part] = means[part] * known
+        unknown[part] = 1.0 - known @ between / between.sum()
+    return between, shrunken, unknown
+
+
+def _around_means(
+    whitening: Whitening,
+    noise: NDArray[np.float32],
+    y: NDArray[np.intp],
+    random: np.random.Generator,
+    unseen: bool,
+) -> NDArray[np.float32]:
+    """Class means plus noise (m, k), and the variance of the means that rows do not determine."""
+    if unseen:
+        noise *= np.float32(math.sqrt(whitening.temperature))
+    noise += whitening.means[y]
+    if unseen:
+        n, within = whitening.sums.rows_per_class[y, None], whitening.within**2
+        variance = whitening.between * within / (within + n * whitening.between)
+        drawn = random.standard_normal(noise.shape, dtype=np.float32)
+        noise += drawn * np.sqrt(variance).astype(np.float32)
+    return noise
+
+
+def whiten(
+    sums: Sums, alpha: float | None, rows: Sample, n_bits: int, *, all_directions: bool = False
+) -> tuple[Whitening, Whitening]:
+    """Whiten by the scatter of the sums, for the closed form and for refinement.
+
+    The closed form wants the penalty that leave-one-out prefers. Refinement makes up for a larger
+    one, and works better in coordinates that noise does not fill: it gets the largest penalty that
+    is nearly as accurate.
+
+    Parameters
+    ----------
+    sums : Sums, every class of which has rows
+    alpha : float, or None to choose it
+    rows : Sample of the summed rows, for leave-one-out
+    n_bits : int
+    all_directions : bool, whether to keep directions of low variance, too
+    """
+    if sums.wide:
+        wide = WideWhitening(sums, 1.0 if alpha is None else alpha, n_bits)
+        return wide, wide
+    scatter = _Scatter(sums)
+    best, largest = _choose_penalties(scatter, rows, alpha)
+    n_extra = n_bits + _EXTRA_DIRECTIONS - min(len(sums.classes) - 1, len(sums.shift))
+    n_extra = max(0, min(n_extra, int(scatter.n_within) // _ROWS_PER_EXTRA_DIRECTION))
+    if all_directions:
+        n_extra = len(sums.shift)
+    return DenseWhitening(scatter, best, 0), DenseWhitening(scatter, largest, n_extra)
+
+
+def _choose_penalties(
+    scatter: _Scatter, rows: Sample, alpha: float | None
+) -> tuple[Penalty, Penalty]:
+    """The penalty of the highest likelihood by leave-one-out, and the largest nearly as accurate."""
+    sums = scatter.sums
+    y = np.searchsorted(sums.classes, rows.labels)
+    usable = np.flatnonzero(sums.rows_per_class[y] > 1.0 + 1e-9)
+    if len(usable) < 2:  # nothing tells which directions are noise, so hardly any is scaled
+        fixed = Penalty(ALPHAS[-1] if alpha is None else alpha, own_units=True)
+        return fixed, fixed
+    some = usable[sample_rows(len(usable), _LEAVE_ONE_OUT_ROWS)]
+    Z = sums.features(rows.X, some if rows.rows is None else rows.rows[some])
+    Z = Z.astype(np.float64) - scatter.centre
+    weights = rows.weights[some] * (sums.effective_rows / sums.total)
+    tried: dict[tuple[float, bool], Penalty] = {}
+
+    def attempt(alpha: float, own_units: bool) -> Penalty:
+        key = alpha, own_units
+        if key not in tried:
+            tried[key] = leave_one_out(scatter, *key, Z, y[some], weights)
+        return tried[key]
+
+    def best() -> Penalty:
+        return max(tried.values(), key=lambda penalty: penalty.likelihood)
+
+    for candidate in ALPHAS[1::2] if alpha is None else [alpha]:
+        for own_units in (True, False):
+            attempt(candidate, own_units)
+    if alpha is not None:
+        return best(), best()
+    place = ALPHAS.index(best().alpha)
+    for candidate in ALPHAS[max(place - 1, 0) : place + 2]:
+        attempt(candidate, best().own_units)
+    chosen = largest = best()
+    slack = _ACCURACY_SLACK if sums.anchors is None else _KERNEL_ACCURACY_SLACK
+    for candidate in ALPHAS[ALPHAS.index(chosen.alpha) + 1 :]:
+        more = attempt(candidate, chosen.own_units)
+        if more.accuracy < chosen.accuracy - slack:
+            break
+        largest = more
+    return chosen, largest
+
+
+def leave_one_out(
+    scatter: _Scatter,
+    alpha: float,
+    own_units: bool,
+    Z: NDArray[np.float64],
+    y: NDArray[np.intp],
+    weights: NDArray[np.float64],
+) -> Penalty:
+    """Likelihood of rows, each scored by the discriminant that has not seen it.
+
+    Without row i, whose deviation from its class mean is r, the scatter changes by a matrix of rank
+    one and the class mean by ``-w r / (n_y - w)``: the exact scores cost one product. The
+    likelihood is that at the best temperature: rows that were not seen scatter so many times as
+    much. Class means are shrunken as in `_shrunken_means`,
+    with variances b_j that include the row.
+
+    Parameters
+    ----------
+    scatter : _Scatter, of all rows
+    alpha : float
+    own_units : bool
+    Z : (m, d) rows, centred
+    y : (m,) index of each row's class
+    weights : (m,) in units of effective rows
+    """
+    n = scatter.sums.rows_per_class
+    factor = scatter.factor(alpha, own_units)
+    white = _solve(factor, scatter.means.T).T
+    A = _solve(factor, Z.T).T
+    basis = _directions(white, min(len(n) - 1, *white.shape))
+    means = white @ basis
+    along = _solve(factor, basis, transposed=True)
+    within = np.maximum(np.einsum("dq,dq->q", along, scatter.within @ along), 1e-12)
+    between, shrunken, _ = _shrunken_means(means, n, within)
+    r = A - white[y]
+    rr = np.einsum("md,md->m", r, r)
+    n_y = n[y]
+    left = np.maximum(n_y - weights, 1e-9)
+    w = weights * n_y / (left * max(scatter.n_within, 1.0))
+    gain = w / np.maximum(1.0 - w * rr, 1e-9)
+    Aq, rq = A @ basis, r @ basis
+    ar = np.einsum("md,md->m", A, r)
+    classes = np.arange(len(n))
+    if len(classes) > _LEAVE_ONE_OUT_CLASSES:  # the true classes, and a sample of the others
+        step = len(classes) // _LEAVE_ONE_OUT_CLASSES
+        classes = np.unique(np.concatenate([y, classes[::step]]))
+    M = shrunken[classes].astype(np.float64)
+    across = rq @ M.T
+    scores = Aq @ M.T - 0.5 * np.einsum("cq,cq->c", M, M)
+    scores += gain[:, None] * (ar[:, None] * across - 0.5 * across**2)
+    # The mean of the row's own class, without the row. Part of it lies outside the directions of
+    # the class means; it is shrunken like an average direction.
+    known = left[:, None] * between
+    known /= within + known
+    mine = (means[y] - rq * (weights / left)[:, None]) * known
+    outside = np.maximum(rr - np.einsum("mq,mq->m", rq, rq), 0.0)
+    rest = -(known @ between) / between.sum() * weights / left
+    am = np.einsum("mq,mq->m", Aq, mine) + rest * outside
+    mm = np.einsum("mq,mq->m", mine, mine) + rest**2 * outside
+    mr = np.einsum("mq,mq->m", mine, rq) + rest * outside
+    at = np.arange(len(y)), np.searchsorted(classes, y)
+    scores[at] = am - 0.5 * mm + gain * (ar * mr - 0.5 * mr**2)
+    scores -= scores.max(axis=1, keepdims=True)
+    accuracy = float(np.average(scores[at] >= 0.0, weights=weights))
+    likelihood, temperature = max(
+        (float(np.average(_log_likelihoods(scores / temperature, at), weights=weights)), temperature)
+        for temperature in 2.0 ** np.arange(-1.0, 6.5, 0.5)
+    )
+    return Penalty(alpha, own_units, likelihood, accuracy, temperature)
+
+
+def _log_likelihoods(scores: NDArray[np.float64], at: Any) -> NDArray[np.float64]:
+    return np.asarray(scores[at] - np.log(np.exp(scores).sum(axis=1)))
+
+
+class WideWhitening:
+    """Whitening of wide rows by the diagonal of the scatter within classes; see `Whitening`.
+
+    Its coordinates are the leading directions of the sparse class means; refinement works on the
+    scaled columns themselves.
+
+    Attributes
+    ----------
+    columns : (k,) int32, columns that are kept
+    factors : (k,) float32, by which their values are multiplied
+    basis : (k, q) float32, the directions
+    """
+
+    def __init__(self, sums: Sums, alpha: float, n_bits: int) -> None:
+        self.sums, self.alpha, self.temperature = sums, alpha, 1.0
+        n, total = sums.rows_per_class, sums.total
+        n_classes = len(n)
+        feature_sums = sp.csr_array(sums.feature_sums)
+        self.columns = _kept_columns(sums)
+        of_classes = feature_sums[:, self.columns]
+        scaled = sp.diags_array(1.0 / np.sqrt(sums.mass)) @ of_classes
+        squares = sums.squares[self.columns] / total
+        between = np.asarray(scaled.multiply(scaled).sum(axis=0)).ravel() / total
+        n_rows = sums.effective_rows
+        within = np.maximum(squares - between, 0.0) * n_rows / max(n_rows - n_classes, 1.0)
+        if n.max() <= 1.0 + 1e-9:
+            within = squares
+        within += alpha * squares
+        self.factors = (1.0 / np.sqrt(np.maximum(within, 1e-30))).astype(np.float32)
+        means = sp.csr_array(sp.diags_array(1.0 / sums.mass) @ of_classes)
+        means = sp.csr_array(means @ sp.diags_array(self.factors.astype(np.float64)))
+        self.centre = np.asarray(means.mean(axis=0)).ravel()
+        q = min(n_classes - 1, len(self.columns), max(n_bits, 1))
+        self.basis = _sparse_directions(means, self.centre, q)
+        coordinates = means @ self.basis - self.centre @ self.basis
+        variance = np.full(q, 1.0 / (1.0 + alpha))
+        self.between, self.means, self.unknown = _shrunken_means(coordinates, n, variance)
+        self.within = np.sqrt(variance)
+
+    def draw(
+        self, y: NDArray[np.intp], random: np.random.Generator, *, unseen: bool = False
+    ) -> NDArray[np.float32]:
+        """Rows (m, k) of the classes `y`, normal with the class means and the scatter within."""
+        noise = random.standard_normal((len(y), len(self.within)), dtype=np.float32)
+        noise *= self.within.astype(np.float32)
+        return _around_means(self, noise, y, random, unseen)
+
+    def projection(self, Q: NDArray[Any]) -> NDArray[np.float32]:
+        """Projection (k, r) of the scaled columns for a projection Q of the coordinates."""
+        return np.ascontiguousarray(self.basis @ Q, dtype=np.float32)
+
+    def intercept(self, Q: NDArray[Any], t: NDArray[Any]) -> NDArray[np.float64]:
+        """Intercept (r,) of the scaled columns for Q and t of the coordinates."""
+        return np.asarray(t - (self.centre @ self.basis) @ Q)
+
+    def hash_function(self, Q: NDArray[Any], t: NDArray[Any]) -> HashFunction:
+        """The hash function of untransformed rows for a projection Q (k, r) of the coordinates."""
+        return self.wide_hash_function(self.projection(Q), self.intercept(Q, t))
+
+    def wide_hash_function(self, P: NDArray[np.float32], t: NDArray[Any]) -> HashFunction:
+        """The hash function of untransformed rows for a projection of the scaled columns."""
+        return HashFunction(
+            np.ascontiguousarray(P * self.factors[:, None]),
+            t.astype(np.float64),
+            scale=(1.0 / self.factors).astype(np.float32),
+            precision="int8",
+            columns=self.columns,
+            n_features=len(self.sums.shift),
+        )
+
+
+def _kept_columns(sums: Sums) -> NDArray[np.int32]:
+    """Columns that occur often enough to be learned from.
+
+    A column seen in one row tells its class and nothing else; it is kept only where rows have so
+    few entries that no other column could stand for it.
+    """
+    entries_per_row = sums.counts.sum() / max(sums.n_rows, 1)
+    least = 1 if entries_per_row < 8 else 2 if sums.n_rows < 10_000 else 3
+    least = min(least, int(sums.counts.max(initial=0)))
+    kept = np.flatnonzero((sums.counts >= max(least, 1)) & (sums.squares > 0))
+    return (kept if len(kept) else np.zeros(1)).astype(np.int32)
+
+
+def _sparse_directions(means: Any, centre: NDArray[np.float64], q: int) -> NDArray[np.float32]:
+    """Directions (k, q) in which sparse class means vary most, by a randomised SVD."""
+    random = np.random.default_rng(0)
+    width = min(q + 16, *means.shape)
+    found = random.standard_normal((means.shape[1], width)).astype(np.float32)
+    sparse, transposed = means.astype(np.float32), sp.csr_array(means.T.astype(np.float32))
+    centre = centre.astype(np.float32)
+    for _ in range(3):
+        products = sparse @ found - centre @ found
+        products = np.linalg.qr(products)[0]
+        found = transposed @ products - np.outer(centre, products.sum(axis=0))
+        found = np.linalg.qr(found)[0]
+    products = sparse @ found - centre @ found
+    _, _, right = np.linalg.svd(products, full_matrices=False)
+    return np.ascontiguousarray((found @ right.T)[:, :q], dtype=np.float32)
+
+
+# -------------------------------------------------------------------------------------------------
+# Hyperplanes
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """Projection, intercept and weights in whitened coordinates.
+
+    Attributes
+    ----------
+    whitening : Whitening
+    Q : (k, r)
+    t : (r,)
+    weights : (C, r) int8
+    """
+
+    whitening: Whitening
+    Q: NDArray[np.float64]
+    t: NDArray[np.float64]
+    weights: NDArray[np.int8]
+
+
+def closed_form(whitening: Whitening, n_bits: int, deviation: float, seed: int) -> ClosedForm:
+    """Place hyperplanes among the class means; the weights are the signs of the means.
+
+    Rotated axes (ITQ) serve where class means spread in many directions, bisectors of confusable
+    pairs where they lie on a line, a curve or a grid. Both and a mixture are tried on rows drawn
+    from the sums.
+
+    Parameters
+    ----------
+    whitening : Whitening
+    n_bits : int
+    deviation : float
+        Standard deviation within classes of the scores F, which tells how soon tanh saturates.
+    seed : int
+    """
+    means, random = whitening.means, np.random.default_rng(seed)
+    q = int(np.count_nonzero(whitening.between > 0))
+    between = whitening.between[:q]
+    reliability = np.sqrt(between / (between + whitening.within[:q] ** 2))
+    Q, t = _rotated(means[:, :q] * reliability.astype(np.float32), n_bits, random)
+    rotated = Q * reliability[:, None], t
+    kinds = [rotated]
+    if reliability.min() < 0.7 * reliability.max():
+        kinds.append(_rotated(means[:, :q], n_bits, random))
+    if len(means) <= _MAX_COMPARED_CLASSES and n_bits > 1:
+        bisectors = _bisectors(means[:, :q], n_bits, random)
+        mixed = tuple(
+            np.concatenate([one[..., ::2], other[..., 1::2]], axis=-1)
+            for one, other in zip(rotated, bisectors, strict=True)
+        )
+        kinds += [bisectors, mixed]
+    candidates = []
+    for Q, t in kinds:
+        full = np.zeros((means.shape[1], n_bits))
+        full[:q] = Q
+        within = np.sqrt(whitening.within**2 @ full**2)
+        size = deviation / np.maximum(within, 1e-12)
+        weights = np.empty((len(means), n_bits), dtype=np.int8)
+        for part in class_blocks(len(means)):
+            weights[part] = sign(means[part, :q] @ Q + t)
+        candidates.append(ClosedForm(whitening, full * size, t * size, weights))
+    if len(candidates) == 1:
+        return candidates[0]
+    y = random.integers(len(means), size=_DRAWN_ROWS)
+    A = whitening.draw(y, random, unseen=True)
+    return max(candidates, key=lambda candidate: _drawn_likelihood(candidate, A, y))
+
+
+def _drawn_likelihood(candidate: ClosedForm, A: NDArray[np.float32], y: NDArray[np.intp]) -> float:
+    """Log-likelihood of drawn rows at the best temperature."""
+    F = A @ candidate.Q.astype(np.float32) + candidate.t.astype(np.float32)
+    scores = (np.tanh(F) @ candidate.weights.astype(np.float32).T).astype(np.float64)
+    scores -= scores.max(axis=1, keepdims=True)
+    at = np.arange(len(y)), y
+    sharpest = len(candidate.t)
+    return max(
+        float(_log_likelihoods(scores * sharp / sharpest, at).mean())
+        for sharp in 2.0 ** np.arange(1.0, 11.0)
+    )
+
+
+def _rotated(
+    means: NDArray[np.float32], n_bits: int, random: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Axes rotated so that class means are close to corners of a cube (ITQ).
+
+    If there are more bits than directions, each further block of bits has its own rotation.
+    Thresholds are at the mean of the class means.
+    """
+    chosen = means.astype(np.float64)
+    if len(means) > _MAX_ITQ_MEANS:
+        rows = np.sort(random.choice(len(means), _MAX_ITQ_MEANS, replace=False))
+        chosen = means[rows].astype(np.float64)
+    k = min(n_bits, means.shape[1])
+    centre = np.mean(means, axis=0, dtype=np.float64)[:k]
+    chosen = chosen[:, :k] - centre
+    # Random numbers are assigned to classes, not to axes, whose signs and order may depend on
+    # rounding.
+    axes = _nearest_rotation(chosen).T
+    n_rounds = _ITQ_ROUNDS * _ITQ_BITS // max(n_bits, _ITQ_BITS)
+    rows32, blocks = chosen.astype(np.float32), []
+    for _ in range(math.ceil(n_bits / k)):
+        rotation = _nearest_rotation(axes @ random.standard_normal(chosen.shape))
+        for _ in range(n_rounds):
+            corners = signs(rows32 @ rotation.astype(np.float32))
+            rotation = _nearest_rotation((rows32.T @ corners).astype(np.float64))
+        blocks.append(rotation)
+    Q = np.zeros((means.shape[1], n_bits))
+    Q[:k] = np.concatenate(blocks, axis=1)[:, :n_bits]
+    return Q, -(centre @ Q[:k])
+
+
+def _nearest_rotation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    left, _, right = scipy.linalg.svd(matrix, full_matrices=False, check_finite=False)
+    return np.asarray(left @ right)
+
+
+def _bisectors(
+    means: NDArray[np.float32], n_bits: int, random: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Hyperplanes halfway between pairs of neighbouring class means, confusable pairs first.
+
+    Two classes are neighbours if no other mean is nearer to the point halfway between them: only
+    then do their regions touch there. A pair at squared distance D in whitened coordinates is
+    confused with probability about ``exp(-D / 8)``, and is drawn in proportion to that.
+    """
+    chosen = means.astype(np.float64)
+    if len(means) > _MAX_PAIRED_MEANS:
+        chosen = chosen[random.choice(len(means), _MAX_PAIRED_MEANS, replace=False)]
+    squares = np.einsum("cq,cq->c", chosen, chosen)
+    D = np.maximum(squares[:, None] + squares - 2.0 * chosen @ chosen.T, 0.0)
+    np.fill_diagonal(D, np.inf)
+    n_near = min(_NEAREST_MEANS, len(D) - 1)
+    near = np.argpartition(D, n_near - 1, axis=1)[:, :n_near]
+    pairs = np.stack([np.repeat(np.arange(len(D)), n_near), near.ravel()], axis=1)
+    pairs = np.unique(np.sort(pairs, axis=1), axis=0)
+    touching = [
+        # The square of the distance from the halfway point to a mean k is
+        # D[i, k] / 2 + D[j, k] / 2 - D[i, j] / 4.
+        (D[i] + D[j]).min(axis=1) >= D[i, j] * (1.0 - 1e-9)
+        for i, j in (part.T for part in np.array_split(pairs, 1 + len(pairs) // 1024))
+    ]
+    first, second = pairs[np.concatenate(touching)].T
+    keys = -D[first, second] / 8.0 + random.gumbel(size=len(first))
+    drawn = np.resize(np.argsort(-keys, kind="stable"), n_bits)
+    one, other = chosen[first[drawn]], chosen[second[drawn]]
+    normals = one - other
+    normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-12)
+    return normals.T, -np.einsum("pq,pq->p", (one + other) / 2.0, normals)

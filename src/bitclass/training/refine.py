@@ -1,0 +1,550 @@
+"""Refinement on the rows, and the judge: rows, epochs, acceptance, calibration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+from numpy.typing import NDArray
+
+from bitclass._native import SparseRows, effective_threads, thread_limit
+from bitclass.arrays import class_blocks, sample_rows
+from bitclass.codes import make_distinct, pack, sign
+from bitclass.hash_function import HashFunction
+from bitclass.model import PackedModel
+from bitclass.report import Epoch
+from bitclass.training.closed_form import ClosedForm, DenseWhitening, WideWhitening
+from bitclass.training.settings import Settings
+from bitclass.training.steps import (
+    DenseProjection,
+    Objective,
+    Schedule,
+    SparseProjection,
+    Steps,
+)
+from bitclass.training.sums import Sample
+
+__all__ = ["Candidate", "Judged", "candidate_of", "choose", "judge", "refine", "score_deviation"]
+
+# Row visits in total, at most and at least, and epochs; similarities to anchors need more.
+_MAX_EPOCHS, _MAX_VISITS, _MIN_VISITS = 12, 250_000, 100_000
+_MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
+_ROWS_PER_STEP, _ROWS_PER_LARGE_STEP, _MANY_ROWS = 256, 512, 20_000
+_ROWS_PER_BLOCK = 1024
+#: Short-list lengths that ``rescore="auto"`` chooses from; the first is the default.
+RESCORE_LENGTHS = (16, 0, 64)
+# Scores of drawn rows by which the biases of the closed form are fitted, and rows by which each is
+# shrunken to 0.
+_MAX_BIASED_CLASSES, _DRAWN_SCORES, _PRIOR_COUNT = 1024, 4_000_000, 10.0
+# Number of (row, class) pairs that the temperature is fitted on.
+_MAX_CALIBRATION_PAIRS = 100_000_000
+_SCORES_PER_BLOCK = 1 << 20  # over all threads
+# Margins in the softmax, in nats per logarithm of the number of classes, of a row whose bits are
+# all right, against the nearest other class.
+_NATS_OF_SIGNS, _NATS_OF_TANH = 1.5, 2.2
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model in the making.
+
+    Attributes
+    ----------
+    hash_function : HashFunction
+    weights : (C, r) int8
+    bias : (C,) float32, of the class scores
+    sharpness : float, inverse temperature of the class scores, before calibration
+    """
+
+    hash_function: HashFunction
+    weights: NDArray[np.int8]
+    bias: NDArray[np.float32]
+    sharpness: float
+
+    def model(self, classes: NDArray[Any], prior: NDArray[np.float64]) -> PackedModel:
+        """The model where classes have the shares `prior` (C,)."""
+        weights = make_distinct(self.weights, self.weights, classes)
+        bias = self.bias + np.log(prior) / self.sharpness
+        bias -= bias.max()
+        uneven = np.ptp(bias) > 1e-6
+        return PackedModel(
+            classes,
+            pack(weights),
+            self.hash_function,
+            bias=bias.astype(np.float32) if uneven else None,
+            rescore=RESCORE_LENGTHS[0],
+        )
+
+
+def score_deviation(rows_per_class: float) -> float:
+    """Standard deviation of the scores within classes; it grows with the rows per class."""
+    return 0.7 * float(np.clip((rows_per_class / 100.0) ** (1.0 / 6.0), 0.6, 1.6))
+
+
+def sharpness(closed: ClosedForm) -> tuple[float, float]:
+    """Factors on the class scores in the softmax, by sign and by tanh.
+
+    With them a row whose bits are all right exceeds the nearest other class by a given number of
+    nats: classes on a line or a grid differ in few bits, so each bit counts for more. Where
+    classes overlap so much that drawn rows are less certain, their sharpness is used.
+    """
+    weights = closed.weights
+    n_classes, n_bits = weights.shape
+    some = weights[sample_rows(n_classes, 1024)].astype(np.float32)
+    agreement = some @ some.T
+    np.fill_diagonal(agreement, -np.inf)
+    gap = float(np.mean(n_bits - agreement.max(axis=1)))
+    nats = max(math.log(n_classes), math.log(n_bits) - 1.4)
+    gap = max(gap, 2.0)
+    of_signs, of_tanh = _drawn_sharpness(closed)
+    return min(_NATS_OF_SIGNS * nats / gap, of_signs), min(_NATS_OF_TANH * nats / gap, of_tanh)
+
+
+def candidate_of(closed: ClosedForm) -> Candidate:
+    """The closed form as a candidate."""
+    n_classes = len(closed.weights)
+    hash_function = closed.whitening.hash_function(closed.Q, closed.t)
+    sharp = _drawn_sharpness(closed)[1]
+    bias = np.zeros(n_classes, np.float32)
+    if n_classes <= _MAX_BIASED_CLASSES:
+        bias = _drawn_bias(closed, sharp)
+    return Candidate(hash_function, closed.weights, bias, sharp)
+
+
+def _drawn_bias(closed: ClosedForm, sharp: float) -> NDArray[np.float32]:
+    """Bias (C,) with which as many drawn rows are assigned to each class as were drawn from it.
+
+    Codes have the same length for all classes; what LDA subtracts for distant means, they forget.
+    """
+    random, n_classes = np.random.default_rng(1), len(closed.weights)
+    n_each = int(np.clip(_DRAWN_SCORES // n_classes**2, 4, 200))
+    y = np.repeat(np.arange(n_classes), n_each)
+    A = closed.whitening.draw(y, random, unseen=True)
+    values = np.tanh(A @ closed.Q.astype(np.float32) + closed.t.astype(np.float32))
+    scores = values @ closed.weights.astype(np.float32).T
+    scores *= np.float32(sharp)
+    bias = np.zeros(n_classes, dtype=np.float32)
+    for _ in range(8):
+        logits = scores + bias
+        logits -= logits.max(axis=1, keepdims=True)
+        np.exp(logits, out=logits)
+        logits /= logits.sum(axis=1, keepdims=True)
+        bias += np.log((n_each + _PRIOR_COUNT) / (logits.sum(axis=0) + _PRIOR_COUNT))
+    return (bias - bias.mean()) / np.float32(sharp)
+
+
+def _drawn_sharpness(closed: ClosedForm) -> tuple[float, float]:
+    """Inverse temperatures at which rows drawn from the sums are most likely, by sign and tanh."""
+    random, n_classes = np.random.default_rng(0), len(closed.weights)
+    y = random.integers(n_classes, size=512)
+    A = closed.whitening.draw(y, random, unseen=True)
+    F = A @ closed.Q.astype(np.float32) + closed.t.astype(np.float32)
+    some = np.unique(np.concatenate([y, np.arange(0, n_classes, 1 + n_classes // 4096)]))
+    weights = closed.weights[some].astype(np.float32)
+    at = np.arange(len(y)), np.searchsorted(some, y)
+    found = []
+    for values in (np.where(F >= 0, np.float32(1), np.float32(-1)), np.tanh(F)):
+        scores = (values @ weights.T).astype(np.float64)
+        scores -= scores.max(axis=1, keepdims=True)
+
+        def loss(log_sharp: float, scores: NDArray[np.float64] = scores) -> float:
+            logits = scores * math.exp(log_sharp)
+            return float(np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[at]))
+
+        bounds = (math.log(0.5 / len(closed.t)), math.log(8.0))
+        best = scipy.optimize.minimize_scalar(loss, bounds=bounds, method="bounded")
+        found.append(math.exp(float(best.x)))
+    return found[0], found[1]
+
+
+# -------------------------------------------------------------------------------------------------
+# Rows and epochs
+# -------------------------------------------------------------------------------------------------
+
+
+class _TrainingRows:
+    """Mini-batches of real rows, mixed with rows drawn from the sums where these are few.
+
+    The share of drawn rows is that part of the class means which the rows do not determine, on
+    average over the classes: it goes to 0 with many rows. Classes with few rows get more.
+    """
+
+    def __init__(
+        self, closed: ClosedForm, sample: Sample, max_rows: int, random: np.random.Generator
+    ) -> None:
+        whitening = self._whitening = closed.whitening
+        if len(sample) > max_rows:
+            sample = sample.select(np.sort(np.argsort(sample.keys)[:max_rows]))
+        self.y = np.searchsorted(whitening.sums.classes, sample.labels)
+        weights = sample.weights / sample.weights.mean()
+        self._weights, self._random = weights.astype(np.float32), random
+        self._rows = _coordinates(whitening, sample)
+        n_classes = len(whitening.sums.classes)
+        unknown = whitening.unknown
+        self._drawn_share = float(unknown.mean()) if isinstance(whitening, DenseWhitening) else 0.0
+        self._drawn_classes = unknown / max(unknown.sum(), 1e-300)
+        mass = np.bincount(self.y, weights, minlength=n_classes)
+        shares = self._drawn_share * self._drawn_classes
+        shares += (1.0 - self._drawn_share) * mass / mass.sum()
+        self.log_shares = np.log(np.maximum(shares, 1e-12)).astype(np.float32)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def epoch(
+        self, n_per_step: int
+    ) -> Iterator[tuple[Any, NDArray[np.intp], NDArray[np.float32]]]:
+        """Mini-batches of all rows in random order, with drawn rows among them."""
+        n_drawn = round(self._drawn_share * n_per_step)
+        n_real = min(n_per_step - n_drawn, len(self))
+        order = self._random.permutation(len(self))
+        for start in range(0, len(self) - n_real + 1, max(n_real, 1)):
+            chosen = order[start : start + n_real]
+            rows, y, weights = self._rows[chosen], self.y[chosen], self._weights[chosen]
+            if n_drawn:
+                drawn = self._random.choice(len(self._drawn_classes), n_drawn, p=self._drawn_classes)
+                rows = np.concatenate([rows, self._whitening.draw(drawn, self._random)])
+                y = np.concatenate([y, drawn])
+                weights = np.concatenate([weights, np.ones(n_drawn, np.float32)])
+            yield rows, y, weights
+            if n_real == 0:
+                return
+
+
+class _SparseCoordinates:
+    """Scaled columns of sparse rows, by row index."""
+
+    def __init__(self, whitening: WideWhitening, sample: Sample) -> None:
+        rows = sample.features()
+        self._rows = rows.tocsr()[:, whitening.columns] if not isinstance(rows, np.ndarray) else None
+        import scipy.sparse as sp
+
+        if self._rows is None:
+            self._rows = sp.csr_array(rows[:, whitening.columns])
+        self._rows = sp.csr_array(self._rows, dtype=np.float32)
+        self._rows.eliminate_zeros()
+        self._rows.data *= whitening.factors[self._rows.indices]
+
+    def __getitem__(self, chosen: NDArray[np.intp]) -> SparseRows:
+        return SparseRows.of(self._rows[chosen])
+
+    @property
+    def entries_per_row(self) -> float:
+        """Mean number of entries per row."""
+        return float(self._rows.nnz / max(self._rows.shape[0], 1))
+
+
+def _coordinates(whitening: Any, sample: Sample) -> Any:
+    """Rows in the coordinates of the projection that is trained."""
+    if isinstance(whitening, WideWhitening):
+        return _SparseCoordinates(whitening, sample)
+    A = np.empty((len(sample), whitening.means.shape[1]), dtype=np.float32)
+
+    def transform(start: int) -> None:
+        part = np.arange(start, min(start + _ROWS_PER_BLOCK, len(A)))
+        A[part] = whitening.rows(sample.X, part if sample.rows is None else sample.rows[part])
+
+    with ThreadPoolExecutor(effective_threads(None)) as pool:
+        list(pool.map(transform, range(0, len(A), _ROWS_PER_BLOCK)))
+    return A
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """A refined candidate, and how it came about."""
+
+    candidate: Candidate
+    epochs: tuple[Epoch, ...]
+    stopped: str | None
+
+
+def refine(settings: Settings, closed: ClosedForm, sample: Sample, judged: Sample) -> Refinement:
+    """Improve projection, weights and bias jointly on mini-batches of rows.
+
+    Parameters
+    ----------
+    settings : Settings
+    closed : ClosedForm, to start from
+    sample : Sample of training rows
+    judged : Sample, rows for the accuracy after each epoch; may be empty
+    """
+    whitening, random = closed.whitening, np.random.default_rng([settings.seed, 1])
+    max_epochs, max_visits = _MAX_EPOCHS, _MAX_VISITS
+    if settings.kernel:
+        max_epochs, max_visits = _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS
+    width = whitening.means.shape[1]
+    max_rows = min(max_visits, max(1024, settings.max_bytes // (4 * width)))
+    rows = _TrainingRows(closed, sample, max_rows, random)
+    n_visits = max(min(max_epochs * len(rows), max_visits), _MIN_VISITS)
+    n_per_step = _ROWS_PER_STEP if len(rows) < _MANY_ROWS else _ROWS_PER_LARGE_STEP
+    steps = _start(settings, closed, rows, Schedule(max(1, n_visits // n_per_step)), random)
+    A_judged = _coordinates(whitening, judged) if len(judged) else None
+    y_judged = np.searchsorted(whitening.sums.classes, judged.labels)
+    n_real = max(1, round((1.0 - rows._drawn_share) * n_per_step))
+    n_epochs = max(1, math.ceil(n_visits / n_per_step / max(1, len(rows) // n_real)))
+    epochs: list[Epoch] = []
+    stopped = None
+    while not steps.finished and stopped is None:
+        for batch in rows.epoch(n_per_step):
+            steps.step(*batch)
+            if steps.finished or settings.out_of_time:
+                break
+        accuracy = math.nan
+        done = len(epochs) + 1
+        if A_judged is not None and (done * 12) // n_epochs > ((done - 1) * 12) // n_epochs:
+            accuracy = _accuracy(steps, A_judged, y_judged, judged)
+        epochs.append(Epoch(done, max(n_epochs, done), accuracy, steps.mean_loss()))
+        settings.print_line(
+            f"epoch {done} of {n_epochs}: mean cross-entropy {epochs[-1].objective:.3f}"
+            + ("" if math.isnan(accuracy) else f", {accuracy:.2%} of the judged rows")
+        )
+        if settings.callback is not None and settings.callback(epochs[-1]):
+            stopped = "callback"
+        elif settings.out_of_time and not steps.finished:
+            stopped = "max_time"
+    steps.close()
+    return Refinement(_refined(closed, steps), tuple(epochs), stopped)
+
+
+def _refined(closed: ClosedForm, steps: Steps) -> Candidate:
+    projection, whitening = steps.projection, closed.whitening
+    if isinstance(whitening, WideWhitening):
+        hash_function = whitening.wide_hash_function(projection.matrix, projection.intercept)
+    else:
+        hash_function = whitening.hash_function(projection.matrix, projection.intercept)
+    return Candidate(hash_function, steps.weights, steps.bias, steps.objective.sharpness[1])
+
+
+def _start(
+    settings: Settings,
+    closed: ClosedForm,
+    rows: _TrainingRows,
+    schedule: Schedule,
+    random: np.random.Generator,
+) -> Steps:
+    """Set up the steps; with very many classes, weights follow the class means."""
+    whitening = closed.whitening
+    n_classes = len(closed.weights)
+    deviation = score_deviation(whitening.sums.effective_rows / n_classes)
+    if isinstance(whitening, WideWhitening):
+        projection: Any = SparseProjection(
+            whitening.projection(closed.Q),
+            whitening.intercept(closed.Q, closed.t),
+            deviation,
+            rows._rows.entries_per_row,
+        )
+    else:
+        projection = DenseProjection(closed.Q, closed.t, deviation)
+    means, class_means = None, None
+    Q, t = closed.Q.astype(np.float32), closed.t.astype(np.float32)
+    if n_classes <= settings.learned_classes:
+        means = whitening.means @ Q + t
+    else:
+
+        def class_means() -> NDArray[np.int8]:
+            found = np.empty(closed.weights.shape, dtype=np.int8)
+            for part in class_blocks(n_classes):
+                found[part] = sign(whitening.means[part] @ projection.matrix + projection.intercept)
+            return found
+
+    objective = Objective(sharpness(closed), rows.log_shares)
+    bias = np.zeros(n_classes, dtype=np.float32)
+    return Steps(projection, closed.weights, means, bias, objective, schedule, random, class_means)
+
+
+def _accuracy(steps: Steps, rows: Any, y: NDArray[np.intp], judged: Sample) -> float:
+    """Accuracy on the judged rows, where classes are as frequent as in the training rows."""
+    n_classes = len(steps.bias)
+    some = sample_rows(len(y), max(64, min(1024, (1 << 23) // n_classes)))
+    values = np.tanh(steps.projection.scores(rows[some]))
+    scores = values @ steps.weights.astype(np.float32).T + steps.bias
+    scores += steps.objective.log_shares / steps.objective.sharpness[1]
+    return float(np.average(scores.argmax(axis=1) == y[some], weights=judged.weights[some]))
+
+
+# -------------------------------------------------------------------------------------------------
+# The judge
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Judged:
+    """How a model scores rows that it has not seen.
+
+    Attributes
+    ----------
+    listed : (n, m + 1), gaps between the best score and those of the short list, and of the best
+        class that is not on it
+    counts : (n, r + 1), number of other classes 0, 2, 4, ... below that one
+    gap : (n,), gap of the true class
+    best : (n,), the best score
+    correct : dict of length of the short list to (n,) whether the prediction is correct
+    weights : (n,)
+    """
+
+    listed: NDArray[np.float64]
+    counts: NDArray[np.float64]
+    gap: NDArray[np.float64]
+    best: NDArray[np.float32]
+    correct: dict[int, NDArray[np.bool_]]
+    weights: NDArray[np.float64]
+
+    @classmethod
+    def joined(cls, parts: list[Judged]) -> Judged:
+        """The rows of several folds."""
+        if len(parts) == 1:
+            return parts[0]
+        lengths = parts[0].correct
+        return cls(
+            _stacked([part.listed for part in parts], np.inf),
+            _stacked([part.counts for part in parts], 0.0),
+            np.concatenate([part.gap for part in parts]),
+            np.concatenate([part.best for part in parts]),
+            {n: np.concatenate([part.correct[n] for part in parts]) for n in lengths},
+            np.concatenate([part.weights for part in parts]),
+        )
+
+    def accuracy(self, length: int) -> float:
+        """Weighted accuracy with a short list of this length."""
+        return float(np.average(self.correct[length], weights=self.weights))
+
+    def log_others(self, inverse: float) -> NDArray[np.float64]:
+        """Logarithm (n,) of the sum of exp(-gap / temperature) over all classes but the best."""
+        steps = 2.0 * np.arange(self.counts.shape[1])
+        last = np.where(np.isfinite(self.listed[:, -1]), self.listed[:, -1], 0.0)
+        others = self.counts @ np.exp(-inverse * steps) * np.exp(-inverse * last)
+        others += np.exp(-inverse * self.listed[:, 1:-1]).sum(axis=1)
+        return np.asarray(np.log(np.maximum(others, 1e-300)))
+
+    def log_likelihoods(self, temperature: float) -> NDArray[np.float64]:
+        """Logarithms (n,) of the probabilities of the true classes."""
+        others = np.exp(self.log_others(1.0 / temperature))
+        return np.asarray(-self.gap / temperature - np.log1p(others))
+
+    def temperature(self, length: int) -> float:
+        """Temperature that calibrates the probabilities of the predicted classes.
+
+        It minimises the cross-entropy between the probability of the predicted class and whether
+        the prediction is correct. The likelihood of the labels would be dominated by rows whose
+        true class is not on the short list, which makes predictions underconfident.
+        """
+        correct = self.correct[length]
+        # One half of an extra row counts as wrong: if all were correct, there would be no minimum.
+        target = correct * (1.0 - 0.5 / (np.count_nonzero(correct) + 1.0))
+
+        def cross_entropy(log_inverse: float) -> float:
+            log_others = self.log_others(math.exp(log_inverse))
+            # p = 1 / (1 + others); in terms of `others`, log(1 - p) does not lose precision.
+            losses = np.logaddexp(0.0, log_others) - (1.0 - target) * log_others
+            return float(np.average(losses, weights=self.weights))
+
+        bounds = (math.log(1e-3), math.log(20.0))
+        found = scipy.optimize.minimize_scalar(
+            cross_entropy, bounds=bounds, method="bounded", options={"xatol": 1e-6}
+        )
+        return 1.0 / math.exp(found.x)
+
+
+def _stacked(parts: list[NDArray[np.float64]], fill: float) -> NDArray[np.float64]:
+    """Rows of several arrays, filled up to the same width."""
+    width = max(part.shape[1] for part in parts)
+    pads = [((0, 0), (0, width - part.shape[1])) for part in parts]
+    padded = [
+        np.pad(part, pad, constant_values=fill) for part, pad in zip(parts, pads, strict=True)
+    ]
+    return np.concatenate(padded)
+
+
+def judge(model: PackedModel, rows: Sample, weights: NDArray[np.float64], rescore: int | None) -> Judged:
+    """Score rows that the model has not seen.
+
+    Parameters
+    ----------
+    model : PackedModel
+    rows : Sample, of classes of the model
+    weights : (n,) weights of the rows
+    rescore : int, length of the short list, or None for those to choose from
+    """
+    y = np.searchsorted(model.classes, rows.labels)
+    some = sample_rows(len(y), max(256, _MAX_CALIBRATION_PAIRS // len(model.classes)))
+    X, y, weights = rows.features(some), y[some], weights[some]
+    correct = {}
+    lengths = RESCORE_LENGTHS if rescore is None else (rescore,)
+    for length in lengths[::-1]:
+        model.rescore = length
+        correct[length] = np.asarray(model.predict(X) == model.classes[y])
+    return _score_gaps(model, X, y, correct, weights)
+
+
+def _score_gaps(
+    model: PackedModel,
+    X: Any,
+    y: NDArray[np.intp],
+    correct: dict[int, NDArray[np.bool_]],
+    weights: NDArray[np.float64],
+) -> Judged:
+    m, width, n_rows = model.n_rescored, model.n_bits + 1, len(y)
+    bias = model.bias
+    if bias is not None:  # biases widen the range of the scores
+        width += int(np.ptp(bias) / 2) + 2
+    listed, counts = np.zeros((n_rows, m + 1)), np.zeros((n_rows, width))
+    gap, best = np.zeros(n_rows), np.zeros(n_rows, dtype=np.float32)
+    n_threads = effective_threads(None)
+    step = max(1, _SCORES_PER_BLOCK // (n_threads * len(model.classes)))
+
+    def measure(begin: int) -> None:
+        part = slice(begin, begin + step)
+        with thread_limit(1):  # one kernel thread per thread of the pool
+            gaps = model.scores(X[part])
+        best[part] = gaps.max(axis=1)
+        np.subtract(gaps.max(axis=1, keepdims=True), gaps, out=gaps)
+        rows = np.arange(len(gaps))
+        gap[part] = gaps[rows, y[part]]
+        if m == len(model.classes):
+            listed[part, :m] = np.sort(gaps, axis=1)
+            listed[part, m] = np.inf
+            return
+        listed[part] = np.sort(np.partition(gaps, m, axis=1)[:, : m + 1], axis=1)
+        below = np.rint((gaps - listed[part, m:]) / 2.0).astype(np.intp)
+        others = gaps >= listed[part, m:]  # the short list is above all others
+        if m == 0:  # the best class itself is no other
+            others[rows, gaps.argmin(axis=1)] = False
+        bins = (np.minimum(below, width - 1) + width * rows[:, None])[others]
+        counts[part] = np.bincount(bins, minlength=width * len(gaps)).reshape(-1, width)
+
+    with ThreadPoolExecutor(n_threads) as pool:
+        list(pool.map(measure, range(0, n_rows, step)))
+    return Judged(listed, counts, gap, best, correct, weights)
+
+
+def choose(closed: Judged, refined: Judged, rescore: int) -> bool:
+    """Whether refinement is accepted: it must be better by more than one standard error.
+
+    Both models are compared by the log-likelihood of the judged rows, each at its own temperature:
+    with few rows this tells more than the number of correct predictions.
+    """
+    gains = refined.log_likelihoods(refined.temperature(rescore))
+    gains = gains - closed.log_likelihoods(closed.temperature(rescore))
+    weights = refined.weights / refined.weights.sum()
+    mean = float(weights @ gains)
+    error = math.sqrt(max(float(weights**2 @ (gains - mean) ** 2), 1e-24))
+    return mean > error
+
+
+def chosen_length(judged: Judged, rescore: int | None) -> int:
+    """Length of the short list: the default unless another is clearly better."""
+    if rescore is not None:
+        return rescore
+    chosen, *others = RESCORE_LENGTHS
+    weights = judged.weights / judged.weights.sum()
+    for length in others:
+        gains = judged.correct[length].astype(np.float64) - judged.correct[chosen]
+        mean = float(weights @ gains)
+        if mean > math.sqrt(max(float(weights**2 @ (gains - mean) ** 2), 1e-24)):
+            chosen = length
+    return chosen

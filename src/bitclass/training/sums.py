@@ -1,0 +1,663 @@
+"""Sums over rows, and the rows that are kept beside them: one pass, in any batches, mergeable.
+
+`Sums` holds the mass and the feature sums of each class, and X'X for dense rows or the squares per
+column for wide ones. `Collected` adds the rows that training needs one by one: a pool, from which
+the judged rows are taken *before* they are summed, and a bounded random sample of the others.
+Which rows these are depends on row numbers alone, not on how the rows were split into batches.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from bitclass._native import add_gram, class_sums
+from bitclass.arrays import Features, compute_dtype, dense_rows, row_blocks, sample_rows
+from bitclass.hash_function import RbfAnchors
+from bitclass.labels import check_label_kinds, joined_labels, which_classes
+
+__all__ = ["Collected", "Sample", "Sums", "standardisation"]
+
+# Sample weights outside this range are multiplied in float64.
+_FLOAT32_WEIGHTS = (1e-12, 1e12)
+# A value farther than this from the mean, in standard deviations, is considered a data error.
+_MAX_DEVIATIONS = 1e9
+# The projection is float32 and divides by the scale, so both must stay well within its range.
+_MIN_SCALE, _MAX_SCALE = 1e-30, 1e30
+# Deviations smaller than this, relative to the mean, are lost in float32 and in float64.
+_FLOAT32_DIGITS, _FLOAT64_DIGITS = 1e-7, 1e-13
+# A feature's scatter below this, relative to its mean square, is rounding error of the sums.
+_ROUNDING_OF_SUMS = 1e-12
+_STANDARDISATION_ROWS = 10_000
+# If a single row accounts for this share of a feature's deviation, it may be an outlier.
+_OUTLIER_SHARE = 0.9
+
+
+# -------------------------------------------------------------------------------------------------
+# Sums
+# -------------------------------------------------------------------------------------------------
+
+
+class Sums:
+    """Sums over rows; adding batches and merging give the same sums as all rows at once.
+
+    Parameters
+    ----------
+    shift, scale : (d,)
+        Features are summed as ``z = (x - shift) / scale``, so that no digits are lost to a large
+        mean or an unusual unit. Approximate means and standard deviations suffice. Wide rows are
+        summed as they are.
+    anchors : RbfAnchors, optional
+        The summed features are then the similarities of the rows to these anchors.
+    wide : bool
+        Whether rows are wide: feature sums are then sparse, and `gram` is None.
+
+    Attributes
+    ----------
+    classes : (C,) labels, sorted
+    mass : (C,) float64, total sample weight of each class
+    feature_sums : (C, d) float64 ``sum weight z`` over the rows of each class; CSR for wide rows
+    gram : (d, d) float64 ``sum weight z z'``, None for wide rows
+    squares : (d,) float64 ``sum weight x^2`` of wide rows
+    counts : (d,) int64, number of wide rows in which each column is not 0
+    n_rows : int
+    mass_squares : float, sum of the squared sample weights
+    """
+
+    def __init__(
+        self,
+        shift: NDArray[np.float64],
+        scale: NDArray[np.float64],
+        *,
+        anchors: RbfAnchors | None = None,
+        wide: bool = False,
+    ) -> None:
+        d = len(shift)
+        self.shift, self.scale, self.anchors, self.wide = shift, scale, anchors, wide
+        self.classes: NDArray[Any] = np.empty(0)
+        self.mass = np.zeros(0)
+        self.n_rows, self.mass_squares = 0, 0.0
+        self.gram: Any = None if wide else np.zeros((d, d))
+        self.squares, self.counts = np.zeros((2, d if wide else 0))
+        # One row per class in order of first appearance, with spare rows: a batch with new classes
+        # does not copy the sums of all others.
+        self._buffer: Any = sp.csr_array((0, d)) if wide else np.zeros((0, d))
+        self._places: NDArray[np.intp] = np.arange(0)
+
+    @classmethod
+    def of_wide(cls, n_features: int) -> Self:
+        """Empty sums of wide rows."""
+        return cls(np.zeros(n_features), np.ones(n_features), wide=True)
+
+    def empty(self) -> Sums:
+        """Empty sums of the same kind."""
+        return Sums(self.shift, self.scale, anchors=self.anchors, wide=self.wide)
+
+    @property
+    def feature_sums(self) -> Any:
+        """``sum weight z`` over the rows of each class, shape (C, d)."""
+        n_classes = len(self.classes)
+        if not np.array_equal(self._places, np.arange(n_classes)):
+            self._buffer, self._places = self._buffer[self._places], np.arange(n_classes)
+        return self._buffer[:n_classes]
+
+    @property
+    def n_features(self) -> int:
+        """Number of features of a row, before similarities to anchors."""
+        return len(self.shift) if self.anchors is None else self.anchors.n_features
+
+    @property
+    def total(self) -> float:
+        """Sum of all sample weights."""
+        return float(self.mass.sum())
+
+    @property
+    def effective_rows(self) -> float:
+        """Effective number of rows, given their weights; equal weights are no weights."""
+        if self.mass_squares == 0:
+            return float(self.n_rows)
+        return min(self.total**2 / self.mass_squares, float(self.n_rows))
+
+    @property
+    def rows_per_class(self) -> NDArray[np.float64]:
+        """Effective number of rows of each class, (C,)."""
+        return np.asarray(self.mass * (self.effective_rows / max(self.total, 1e-300)))
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """Mean of the features z over all rows, (d,)."""
+        return np.asarray(self.feature_sums.sum(axis=0)).ravel() / max(self.total, 1e-300)
+
+    @property
+    def constant(self) -> NDArray[np.bool_]:
+        """Mask (d,) of the features that are constant up to rounding."""
+        mean, mean_square = self.mean, np.diag(self.gram) / max(self.total, 1e-300)
+        # A feature that was constant when it was standardised has scale 1, so very small
+        # deviations are rounding error, too.
+        of_values = _FLOAT32_DIGITS * (self.shift / self.scale + mean)
+        rounding = np.maximum(of_values**2, _ROUNDING_OF_SUMS * np.maximum(mean_square, 1.0))
+        return np.asarray(mean_square - mean**2 <= rounding)
+
+    def features(self, X: Features, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
+        """Standardised features z (m, d) of some dense rows, as they enter the sums."""
+        block = dense_rows(X, rows)
+        if self.anchors is not None:
+            block = self.anchors.similarities(block)
+        Z: NDArray[Any] = block - self.shift.astype(block.dtype)
+        Z *= (1.0 / self.scale).astype(block.dtype)
+        return Z
+
+    def with_rows(self) -> Sums:
+        """These sums without classes that have no rows."""
+        seen = self.mass > 0
+        if seen.all():
+            return self
+        reduced = copy.copy(self)
+        reduced._buffer = self.feature_sums[np.flatnonzero(seen)]
+        reduced._places = np.arange(int(seen.sum()))
+        reduced.classes, reduced.mass = self.classes[seen], self.mass[seen]
+        return reduced
+
+    def copy(self) -> Sums:
+        """An independent copy."""
+        return copy.deepcopy(self)
+
+    def add(self, X: Features, labels: NDArray[Any], weights: NDArray[np.float64]) -> None:
+        """Add rows; if an exception is raised, none is added.
+
+        Parameters
+        ----------
+        X : (n, d) dense array or CSR
+        labels : (n,) labels of known or new classes
+        weights : (n,); rows of weight 0 are left out
+        """
+        batch = self.empty()
+        classes, y = np.unique(labels, return_inverse=True)
+        check_label_kinds(self.classes, classes)
+        batch.classes, batch._places = classes, np.arange(len(classes))
+        batch.mass = np.bincount(y, weights, minlength=len(classes)).astype(np.float64)
+        batch.n_rows, batch.mass_squares = int(np.count_nonzero(weights)), float(weights @ weights)
+        (batch._sum_wide if self.wide else batch._sum_dense)(X, y, weights)
+        self._add(batch)
+
+    def _sum_dense(self, X: Features, y: NDArray[np.intp], weights: NDArray[np.float64]) -> None:
+        self._buffer = np.zeros((len(self.classes), len(self.shift)))
+        even = bool((weights == 1.0).all())
+        low, high = _FLOAT32_WEIGHTS
+        positive = weights[weights > 0]
+        in_float32 = even or (positive.min(initial=1.0) >= low and weights.max() <= high)
+
+        def blocks() -> Any:
+            for rows, _ in row_blocks(X):
+                Z = self.features(X, rows)
+                class_sums(Z, y[rows], weights[rows], self._buffer)
+                if not even:
+                    Z = Z if in_float32 else Z.astype(np.float64)
+                    Z *= np.sqrt(weights[rows])[:, None].astype(Z.dtype)
+                yield Z
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            add_gram(blocks(), self.gram)
+        self._check(X, float(weights.max(initial=1.0)))
+
+    def _sum_wide(self, X: Features, y: NDArray[np.intp], weights: NDArray[np.float64]) -> None:
+        rows = sp.csr_array(X, dtype=np.float64)
+        shape = len(self.classes), len(y)
+        by_class = sp.csr_array((weights, (y, np.arange(len(y)))), shape=shape)
+        self._buffer = by_class @ rows
+        of_entries = np.repeat(weights, np.diff(rows.indptr)) * rows.data**2
+        self.squares = np.bincount(rows.indices, of_entries, minlength=rows.shape[1])
+        present = rows.indices[rows.data != 0]
+        self.counts = np.bincount(present, minlength=rows.shape[1]).astype(np.float64)
+        overflown = np.flatnonzero(~np.isfinite(self.squares))
+        if len(overflown):
+            raise ValueError(f"X: the values of feature {overflown[0]} are too large to be squared")
+
+    def _check(self, X: Features, heaviest: float) -> None:
+        """Raise an error that names row and feature if a value was too large to be summed."""
+        finite = bool(np.isfinite(self.gram).all() and np.isfinite(self._buffer).all())
+        if not finite or np.diag(self.gram).max(initial=0.0) > _MAX_DEVIATIONS**2 * heaviest:
+            self.check_rows(X, finite=finite)
+
+    def check_rows(self, X: Features, *, finite: bool = True) -> None:
+        """Raise an error that names row and feature if a value is too large to be summed.
+
+        If the sums are not `finite`, the largest value is named even if it is not that large.
+        """
+        if self.wide:
+            return
+        largest, row, column = 0.0, 0, 0
+        for part, _ in row_blocks(X):
+            size = np.abs(self.features(X, part))
+            if size.max() > largest:
+                place = divmod(int(np.argmax(size)), size.shape[1])
+                largest, row, column = float(size.max()), part.start + place[0], place[1]
+        if finite and largest <= _MAX_DEVIATIONS:
+            return
+        if self.anchors is not None:
+            raise ValueError("X: similarities to the anchors overflow; set another gamma")
+        value = dense_rows(X, slice(row, row + 1))[0, column]
+        raise ValueError(
+            f"X must contain numbers whose squares can be summed: row {row} has {value:g} in "
+            f"feature {column}, while earlier rows have mean {self.shift[column]:g} and standard "
+            f"deviation {self.scale[column]:g}; the batch was not added"
+        )
+
+    def add_classes(self, labels: NDArray[Any]) -> None:
+        """Add classes without rows."""
+        check_label_kinds(self.classes, labels)
+        self._extend(joined_labels(self.classes, labels))
+
+    def _extend(self, union: NDArray[Any]) -> None:
+        """Make room for new classes; `union` (C,) contains all known ones."""
+        n_known, n_classes = len(self.classes), len(union)
+        if n_classes == n_known:
+            self.classes = union
+            return
+        old = np.searchsorted(union, self.classes)
+        mass, places = np.zeros(n_classes), np.full(n_classes, -1)
+        mass[old], places[old] = self.mass, self._places
+        places[places < 0] = np.arange(n_known, n_classes)
+        if self._buffer.shape[0] < n_classes:
+            n_new = n_classes + (0 if self.wide else n_known) - self._buffer.shape[0]
+            if self.wide:
+                spare: Any = sp.csr_array((n_new, self._buffer.shape[1]))
+                buffer: Any = sp.vstack([self._buffer, spare], format="csr")
+            else:  # spare rows cost only address space until they are written
+                buffer = np.zeros((self._buffer.shape[0] + n_new, self._buffer.shape[1]))
+                buffer[:n_known] = self._buffer[:n_known]
+            self._buffer = buffer
+        self.classes, self.mass, self._places = union, mass, places
+
+    def _add(self, other: Sums) -> None:
+        """Add sums with the same shift and scale."""
+        if not self.wide and not np.isfinite(self.gram[0] + other.gram[0]).all():
+            raise ValueError("X: the sums overflow float64; the batch was not added")
+        self._extend(joined_labels(self.classes, other.classes))
+        where = np.searchsorted(self.classes, other.classes)
+        theirs = other.feature_sums
+        if self.wide:
+            n = self._buffer.shape[0]
+            place = sp.csr_array(
+                (np.ones(len(where)), (self._places[where], np.arange(len(where)))),
+                shape=(n, len(where)),
+            )
+            self._buffer = self._buffer + place @ theirs
+            self.squares, self.counts = self.squares + other.squares, self.counts + other.counts
+        else:
+            self._buffer[self._places[where]] += theirs
+            self.gram += other.gram
+        self.mass[where] += other.mass
+        self.n_rows += other.n_rows
+        self.mass_squares += other.mass_squares
+
+    def merge(self, other: Sums) -> None:
+        """Add the sums over other rows of the same features."""
+        if (other.n_features, other.wide) != (self.n_features, self.wide):
+            raise ValueError(
+                f"sums over {other.n_features} features cannot be merged into sums over "
+                f"{self.n_features}"
+            )
+        mine, theirs = (s.anchors and s.anchors.fingerprint() for s in (self, other))
+        if mine != theirs:
+            raise ValueError("sums with different kernel anchors cannot be merged")
+        check_label_kinds(self.classes, other.classes)
+        self._add(other._restandardised(self.shift, self.scale))
+
+    def _restandardised(self, shift: NDArray[np.float64], scale: NDArray[np.float64]) -> Sums:
+        """Sums over the same rows with a different `shift` and `scale`."""
+        stretch, move = self.scale / scale, (self.shift - shift) / scale
+        if self.wide or ((stretch == 1.0).all() and not move.any()):
+            return self
+        moved = self.copy()
+        moved.shift, moved.scale = shift, scale
+        feature_sums = self.feature_sums * stretch
+        crossed = np.outer(feature_sums.sum(axis=0), move)
+        moved.gram = self.gram * np.outer(stretch, stretch) + crossed + crossed.T
+        moved.gram += self.total * np.outer(move, move)
+        moved._buffer = feature_sums + np.outer(self.mass, move)
+        moved._places = np.arange(len(self.classes))
+        return moved
+
+    def remove_classes(self, labels: NDArray[Any]) -> None:
+        """Remove classes.
+
+        What their rows contributed to the scatter within classes is not stored by class; the
+        shared scatter is kept, with its share of the mass.
+        """
+        gone = which_classes(self.classes, labels)
+        sums, share = self.feature_sums, self.mass[gone].sum() / max(self.total, 1e-300)
+        if self.wide:
+            self.squares = self.squares * (1.0 - share)
+        else:
+            scaled = sums / np.sqrt(np.where(self.mass > 0, self.mass, 1.0))[:, None]
+            within = self.gram - scaled.T @ scaled
+            self.gram = (1.0 - share) * within + scaled[~gone].T @ scaled[~gone]
+        self.n_rows -= round(self.n_rows * share)
+        self.mass_squares *= 1.0 - share
+        self._buffer, self._places = sums[np.flatnonzero(~gone)], np.arange(int((~gone).sum()))
+        self.classes, self.mass = self.classes[~gone], self.mass[~gone]
+
+
+def standardisation(
+    X: Features, weights: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Centre and scale of the features, from at most 10,000 rows; both are exact in float32.
+
+    Parameters
+    ----------
+    X : (n, d)
+    weights : (n,)
+
+    Returns
+    -------
+    centre : (d,) weighted means
+    scale : (d,) weighted standard deviations, 1 for constant features
+    """
+    chosen = sample_rows(X.shape[0], _STANDARDISATION_ROWS)
+    sample, weights = X[chosen], weights[chosen]
+    centre, variance, largest = np.zeros((3, X.shape[1]))
+    for rows, block in row_blocks(sample):
+        centre += weights[rows] @ block.astype(np.float64)
+    centre /= weights.sum()
+    for rows, block in row_blocks(sample):
+        deviation = block.astype(np.float64) - centre
+        np.maximum(largest, np.abs(deviation).max(axis=0), out=largest)
+        variance += weights[rows] @ deviation**2
+    variance /= weights.sum()
+    in_float32 = compute_dtype(X) == np.float32
+    # Below this the column is constant, up to the rounding of its values.
+    constant = largest <= (_FLOAT32_DIGITS if in_float32 else _FLOAT64_DIGITS) * np.abs(centre)
+    if in_float32:  # activations that would be zero if they had not underflowed
+        constant |= largest < np.finfo(np.float32).tiny
+    scale = np.where(constant, 1.0, np.sqrt(variance))
+    unfit = (scale < _MIN_SCALE) | (scale > _MAX_SCALE) | (np.abs(centre) > _MAX_SCALE)
+    unfit |= ~constant & (scale < _FLOAT32_DIGITS * np.abs(centre))
+    for j in np.flatnonzero(largest > _OUTLIER_SHARE * math.sqrt(len(weights)) * scale):
+        column = dense_rows(sample[:, j : j + 1], slice(None))[:, 0].astype(np.float64)
+        typical = float(np.quantile(np.abs(column - np.median(column)), 0.75))
+        # Compared with other features too: rare events and similarities may have one large value.
+        if 0.0 < max(typical, float(np.median(scale))) < largest[j] / _MAX_DEVIATIONS:
+            raise ValueError(
+                f"X must contain numbers that can be summed: feature {j} has a value "
+                f"{largest[j]:g} from the mean, while most are within {typical:g}"
+            )
+    if unfit.any():
+        j = np.argmax(unfit)
+        raise ValueError(
+            f"X must have features with a standard deviation from {_MIN_SCALE:g} to {_MAX_SCALE:g} "
+            f"and a mean within {_MAX_SCALE:g} and {1 / _FLOAT32_DIGITS:g} standard deviations of "
+            f"0; found mean {centre[j]:g} and standard deviation "
+            f"{largest[j] if scale[j] == 0 else scale[j]:g} in feature {j}: rescale it, for "
+            "instance with StandardScaler"
+        )
+    return centre.astype(np.float32).astype(np.float64), scale.astype(np.float32).astype(np.float64)
+
+
+# -------------------------------------------------------------------------------------------------
+# Rows
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some rows: their features, labels, weights and random keys.
+
+    Attributes
+    ----------
+    X : (m, d) dense array or CSR
+    labels : (m,)
+    weights : (m,), positive
+    keys : (m,) random numbers in [0, 1) that depend on row numbers alone
+    rows : (m,) indices of the rows in X if these are not all, so that X need not be copied
+    """
+
+    X: Any
+    labels: NDArray[Any]
+    weights: NDArray[np.float64]
+    keys: NDArray[np.float64]
+    rows: NDArray[np.intp] | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def features(self, chosen: slice | NDArray[np.intp] = slice(None)) -> Any:
+        """Features of some of the rows."""
+        return self.X[chosen] if self.rows is None else self.X[self.rows[chosen]]
+
+    def select(self, chosen: NDArray[np.intp]) -> Sample:
+        """Some of the rows, without copying their features."""
+        rows = chosen if self.rows is None else self.rows[chosen]
+        return Sample(self.X, self.labels[chosen], self.weights[chosen], self.keys[chosen], rows)
+
+    def take(self, chosen: NDArray[np.intp]) -> Sample:
+        """Copies of some of the rows."""
+        return replace(self.select(chosen), X=self.features(chosen), rows=None)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the features of these rows in bytes."""
+        share = 1.0 if self.rows is None else len(self.rows) / max(self.X.shape[0], 1)
+        if isinstance(self.X, np.ndarray):
+            return int(share * self.X.nbytes)
+        return int(share * (self.X.data.nbytes + self.X.indices.nbytes))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Sample]) -> Sample:
+        """All rows of several samples."""
+        parts = [part for part in parts if len(part)] or list(parts[:1])
+        if len(parts) == 1:
+            return parts[0]
+        blocks = [part.features() for part in parts]
+        if all(isinstance(block, np.ndarray) for block in blocks):
+            X: Any = np.concatenate(blocks)
+        else:
+            X = sp.vstack([sp.csr_array(block) for block in blocks], format="csr")
+        labels, weights, keys = (
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("labels", "weights", "keys")
+        )
+        return cls(X, labels, weights, keys)
+
+
+def random_keys(rows: NDArray[np.intp], seed: int) -> NDArray[np.float64]:
+    """Pseudo-random number in [0, 1) for each row number: the mixing function of SplitMix64."""
+    start = (seed * 0x9E3779B97F4A7C15) % 2**64
+    mixed = rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(start)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return np.asarray((mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+class Collected:
+    """Rows that were collected for training: summed, waiting in the pool, or sampled.
+
+    The pool holds the rows with the smallest keys, unsummed, so that those which judge a model can
+    be left out of its sums. All others are summed, and a sample of these is kept.
+
+    Parameters
+    ----------
+    sums : Sums, empty
+    seed : int, of the keys
+    pool_rows : int, number of rows in the pool
+    max_bytes : int, maximum size of the sample
+
+    Attributes
+    ----------
+    sums : Sums, of the rows that left the pool
+    pool : Sample
+    sample : Sample of the summed rows
+    n_rows : int, number of all rows
+    """
+
+    def __init__(self, sums: Sums, seed: int, pool_rows: int, max_bytes: int) -> None:
+        self.sums, self._seed = sums, seed
+        self._pool_rows, self._max_bytes = pool_rows, max_bytes
+        self._waiting: list[Sample] = []
+        self._sampled: list[Sample] = []
+        self.n_rows = 0
+        self.sources: list[str] = []
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """Labels of all classes, sorted."""
+        labels = self.sums.classes
+        for part in self._waiting:
+            labels = joined_labels(labels, np.unique(part.labels))
+        return labels
+
+    @property
+    def pool(self) -> Sample:
+        """The rows in the pool."""
+        if len(self._waiting) != 1:
+            self._waiting = [Sample.joined(self._waiting)]
+        return self._waiting[0]
+
+    @property
+    def sample(self) -> Sample | None:
+        """The sample of the summed rows, None if nothing was summed."""
+        if not self._sampled:
+            return None
+        if len(self._sampled) > 1:
+            self._sampled = [Sample.joined(self._sampled)]
+        return self._sampled[0]
+
+    def add(
+        self,
+        X: Features,
+        labels: NDArray[Any],
+        weights: NDArray[np.float64],
+        classes: NDArray[Any] | None = None,
+        judged: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """Add a batch of rows.
+
+        Parameters
+        ----------
+        X : (n, d)
+        labels : (n,)
+        weights : (n,), positive
+        classes : (k,) labels that are known from now on, with or without rows
+        judged : (n,) mask of rows that must judge the model, optional
+        """
+        check_label_kinds(self.classes, labels)
+        keys = random_keys(np.arange(self.n_rows, self.n_rows + len(labels)), self._seed)
+        if judged is not None:
+            keys[judged] = -1.0
+            self._pool_rows = max(self._pool_rows, int(np.count_nonzero(judged)))
+        batch = Sample(X, labels, weights, keys)
+        if sum(map(len, self._waiting)) + len(batch) > self._pool_rows + self._pool_rows // 4:
+            self._sum(batch)
+        else:
+            self.sums.check_rows(X)
+            self._waiting.append(batch.take(np.arange(len(batch))))  # a copy: X may be reused
+        self.n_rows += len(labels)
+        if classes is not None:
+            self.sums.add_classes(classes)
+
+    def add_to_pool(
+        self, X: Features, labels: NDArray[Any], weights: NDArray[np.float64]
+    ) -> None:
+        """Add rows to the pool; those that leave it are forgotten."""
+        keys = random_keys(np.arange(self.n_rows, self.n_rows + len(labels)), self._seed)
+        self.n_rows += len(labels)
+        joined = Sample.joined([*self._waiting, Sample(X, labels, weights, keys)])
+        self._waiting = [joined.take(np.sort(np.argsort(joined.keys)[: self._pool_rows]))]
+
+    def masses(self) -> NDArray[np.float64]:
+        """Total weight (C,) of the rows of each class."""
+        classes = self.classes
+        masses = np.zeros(len(classes))
+        masses[np.searchsorted(classes, self.sums.classes)] = self.sums.mass
+        for part in self._waiting:
+            np.add.at(masses, np.searchsorted(classes, part.labels), part.weights)
+        return masses
+
+    def _sum(self, batch: Sample) -> None:
+        """Keep the rows with the smallest keys in the pool; sum the others, and sample them."""
+        old = self.pool if self._waiting else batch.select(np.arange(0))
+        keys = np.concatenate([old.keys, batch.keys])
+        n_pool = min(self._pool_rows, len(keys))
+        stay = keys <= np.partition(keys, n_pool - 1)[n_pool - 1]
+        kept = []
+        for part, stays in ((old, stay[: len(old)]), (batch, stay[len(old) :])):
+            if not len(part):
+                continue
+            # A weight of 0 leaves a row out of the sums without a copy of all others.
+            self.sums.add(part.features(), part.labels, np.where(stays, 0.0, part.weights))
+            kept.append(part.take(np.flatnonzero(stays)))
+            self._sampled.append(part.select(np.flatnonzero(~stays)))
+        self._waiting = kept
+        self._trim()
+
+    def _trim(self) -> None:
+        """Reduce the sample to its maximum size."""
+        self._sampled = [part for part in self._sampled if len(part)]
+        n_bytes = sum(part.nbytes for part in self._sampled)
+        if n_bytes <= self._max_bytes:
+            return
+        n = int(sum(map(len, self._sampled)) * self._max_bytes / n_bytes)
+        if len(self._sampled) > 1:  # room for more, so that not every batch copies the sample
+            n = max(1, int(0.8 * n))
+        keys = np.concatenate([part.keys for part in self._sampled])
+        threshold = np.partition(keys, n)[n]
+        parts = [part.select(np.flatnonzero(part.keys < threshold)) for part in self._sampled]
+        self._sampled = parts if len(parts) == 1 else [Sample.joined(parts)]
+
+    def merge(self, other: Collected) -> None:
+        """Add rows that were collected elsewhere, with another seed."""
+        self.sums.merge(other.sums)
+        self._sampled += other._sampled
+        self._waiting += other._waiting
+        self.n_rows += other.n_rows
+        self.sources += other.sources
+        if sum(map(len, self._waiting)) > self._pool_rows:
+            pool = self.pool
+            self._waiting = []
+            self._sum(pool)
+        self._trim()
+
+    def remove_classes(self, labels: NDArray[Any]) -> None:
+        """Remove classes; rows of theirs that are still at hand are removed exactly."""
+        which_classes(self.classes, labels)
+        summed = labels[np.isin(labels, self.sums.classes)]
+        if len(summed):
+            self.sums.remove_classes(summed)
+        self._waiting = [p.take(np.flatnonzero(~np.isin(p.labels, labels))) for p in self._waiting]
+        self._sampled = [p.take(np.flatnonzero(~np.isin(p.labels, labels))) for p in self._sampled]
+        self.n_rows = self.sums.n_rows + sum(map(len, self._waiting))
+
+    def all_sums(self) -> Sums:
+        """Sums over all rows, including the pool."""
+        sums = self.sums.copy()
+        if self._waiting and len(self.pool):
+            sums.add(self.pool.X, self.pool.labels, self.pool.weights)
+        return sums
+
+    def without(self, judged: NDArray[np.bool_]) -> tuple[Sums, Sample]:
+        """Sums and rows to train on, if some rows of the pool (a mask) are left out."""
+        rest = self.pool.take(np.flatnonzero(~judged))
+        sums = self.sums.copy()
+        if len(rest):
+            sums.add(rest.X, rest.labels, rest.weights)
+        sample = self.sample
+        return sums, rest if sample is None else Sample.joined([rest, sample])
+
+    def kept(self, max_bytes: int) -> Collected:
+        """The same with a smaller sample, to be kept for later batches."""
+        kept = copy.copy(self)
+        kept._max_bytes = max_bytes
+        kept._sampled = list(self._sampled)
+        kept._waiting = list(self._waiting)
+        kept._trim()
+        # Copies: the caller may change the rows.
+        kept._sampled = [part.take(np.arange(len(part))) for part in kept._sampled]
+        return kept
