@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.* native/paper/* native/simd/*)
 
-.PHONY: help setup demo test test-faults test-images test-torch browser lint format bench accuracy reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster serving fuzz sanitize neon wheel image-root onnx-agreement clean
+.PHONY: help setup demo test test-faults test-images test-torch browser lint format bench accuracy regimes random-problems reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster serving fuzz sanitize neon wheel image-root onnx-agreement clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -72,6 +72,12 @@ accuracy: setup  ## accuracy on real datasets, compared with linear models (abou
 
 reproduce: setup  ## the paper's tables and figures (about 45 minutes on 2 idle cores; resumable)
 	$(BIN)/python -m reproduction run --data $(or $(BITCLASS_DATA),../shared/data) --jobs 2 --time-limit 300 --out benchmarks/results/reproduction
+
+regimes: setup  ## few rows, long tails, weights, wide rows: compared with linear models (about 20 minutes)
+	$(BIN)/python benchmarks/regimes.py
+
+random-problems: setup  ## 500 random problems, compared with LDA and ridge (about 10 minutes)
+	$(BIN)/python benchmarks/random_problems.py
 
 reproduce-quick: setup  ## the same on small data, in build/reproduction (about 2 minutes)
 	$(BIN)/python -m reproduction run --quick --out build/reproduction

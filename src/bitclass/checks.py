@@ -1,4 +1,4 @@
-"""What comes in, checked before anything changes: errors name the argument, what was found and expected."""
+"""What comes in, checked before anything changes: errors name argument, found and expected."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bitclass._native import thread_limit
 from bitclass._native.threads import prediction_threads, training_threads
-from bitclass.arrays import Features, dense_rows, memory_errors, sample_rows
+from bitclass.arrays import Features, dense_rows, sample_rows
 from bitclass.checks import (
     ACCEPTED,
     PARAMETER_CONSTRAINTS,
@@ -35,7 +35,7 @@ from bitclass.report import Epoch, Report
 from bitclass.storage import ModelFileError, ProjectionType
 from bitclass.storage import load as load_model
 from bitclass.storage import save as save_model
-from bitclass.summary import restore, summarise
+from bitclass.summary import make_summary, read_summary
 from bitclass.training.anchors import anchor_count, choose_anchors
 from bitclass.training.fit import Fitted, fit_model, judged_groups
 from bitclass.training.settings import Settings
@@ -344,11 +344,15 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             X, labels, weights = check_rows(self, X, y, weight, reset=is_first)
             is_first, used, classes = False, weights > 0, np.unique(labels)
             if used.any():
-                yield (X, labels, weights, classes) if used.all() else (
-                    X[used],
-                    labels[used],
-                    weights[used],
-                    classes,
+                yield (
+                    (X, labels, weights, classes)
+                    if used.all()
+                    else (
+                        X[used],
+                        labels[used],
+                        weights[used],
+                        classes,
+                    )
                 )
 
     def _sampled_rows(self, batches: Any) -> tuple[Features, NDArray[np.float64]]:
@@ -542,8 +546,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Restore all attributes if the block raises."""
         before = dict(self.__dict__)
         try:
-            with memory_errors():
-                yield
+            yield
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -703,7 +706,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         model = fitted.model
         if not model.summary:
             names = getattr(self, "feature_names_in_", None)
-            model.summary = summarise(state.parameters, fitted.report, names)
+            model.summary = make_summary(state.parameters, fitted.report, names)
         return model
 
     @contextmanager
@@ -881,7 +884,9 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         model = load_model(path)
         classifier = cls()
         try:
-            parameters, report = restore(model.summary, classifier.get_params(deep=False))
+            parameters, report = read_summary(model.summary, classifier.get_params(deep=False))
+            if report is None or "paper" in model.summary:
+                raise ModelFileError("the model was not fitted by BinaryCodeClassifier")
         except ModelFileError as error:
             raise ModelFileError(f"{os.fspath(path)}: {error}") from None
         parameters["n_bits"] = model.n_bits

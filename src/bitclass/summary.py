@@ -9,14 +9,10 @@ from typing import Any
 import numpy as np
 
 from bitclass import __version__
-from bitclass.losses import loss_name
-from bitclass.model import PackedModel
 from bitclass.report import Report
 from bitclass.storage import ModelFileError
-from bitclass.training import Fitted
-from bitclass.training.alternation import HISTORY_DTYPE
 
-__all__ = ["make_summary", "read_summary", "restore", "summarise"]
+__all__ = ["make_summary", "read_summary"]
 
 # A longer dict of class weights is not stored, to keep summaries small.
 MAX_PAIRS = 10_000
@@ -84,8 +80,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict) and len(value) <= MAX_PAIRS:
         pairs = [[_plain(key), _plain(weight)] for key, weight in value.items()]
         return {"pairs": pairs}
-    if callable(value):
-        return loss_name(value)  # never the name of a built-in loss
+    if isinstance(value, np.ndarray | list | tuple) and len(value) <= MAX_PAIRS:
+        return {"list": np.asarray(value).tolist()}
     shape = getattr(value, "shape", None)
     return type(value).__name__ if shape is None else f"{type(value).__name__} of shape {shape}"
 
@@ -93,6 +89,8 @@ def _plain(value: Any) -> Any:
 def _restored(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
+    if isinstance(value.get("list"), list):
+        return value["list"]
     pairs = value.get("pairs")
     if not isinstance(pairs, list):
         raise ModelFileError("the summary's 'parameters' contain an object without 'pairs'")
@@ -100,51 +98,3 @@ def _restored(value: Any) -> Any:
         return {key: weight for key, weight in pairs}  # noqa: C416 - checks that these are pairs
     except (TypeError, ValueError):
         raise ModelFileError("the summary's 'parameters' contain invalid 'pairs'") from None
-
-
-# -------------------------------------------------------------------------------------------------
-# For the estimator as long as it has no Report
-# -------------------------------------------------------------------------------------------------
-
-
-def summarise(
-    parameters: Mapping[str, Any],
-    fitted: Fitted,
-    n_rows: int,
-    feature_names: Iterable[str] | None,
-) -> dict[str, Any]:
-    """Create the summary of a model, with the history of the alternation."""
-    last = {
-        (int(entry["round"]), str(entry["step"])): float(entry["log_objective"])
-        for entry in fitted.history
-    }
-    history = [[*step, value if math.isfinite(value) else None] for step, value in last.items()]
-    summary = make_summary(parameters, feature_names=feature_names) | {
-        "loss": loss_name(parameters["loss"]),
-        "n_rows": n_rows,
-        "n_rounds": fitted.n_rounds,
-        "history": history,
-    }
-    if fitted.refinement is not None:
-        summary["refinement"] = dict(fitted.refinement)
-    return summary
-
-
-def restore(model: PackedModel, known: Iterable[str]) -> tuple[dict[str, Any], Fitted]:
-    """Restore the parameters and the result of training from the summary of a model."""
-    summary = model.summary
-    parameters, _ = read_summary(summary, known)
-    refinement = summary.get("refinement")
-    n_rounds, steps = summary.get("n_rounds", 0), summary.get("history", [])
-    if refinement is not None and not isinstance(refinement, dict):
-        raise ModelFileError("the summary's 'refinement' must be an object")
-    if type(n_rounds) is not int or not isinstance(steps, list):
-        raise ModelFileError("the summary's 'n_rounds' must be an integer, 'history' a list")
-    history = np.empty(len(steps), dtype=HISTORY_DTYPE)
-    try:
-        for i, (n_round, step, value) in enumerate(steps):
-            log_objective = -math.inf if value is None else float(value)
-            history[i] = (int(n_round), str(step), model.n_bits - 1, log_objective)
-    except (TypeError, ValueError, OverflowError):
-        raise ModelFileError("the summary's 'history' must list [round, step, number]") from None
-    return parameters, Fitted(model, history, n_rounds, refinement=refinement)

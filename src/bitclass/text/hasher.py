@@ -12,14 +12,13 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
 from bitclass._native.ngrams import Lengths, NgramFeatures, as_texts
-from bitclass.documentation import DocumentedMixin
 
 __all__ = ["NgramHasher", "csr_rows"]
 
 MAX_IDF_POWER = 4
 
 
-class NgramHasher(DocumentedMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class NgramHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Convert texts to sparse rows of hashed character and word n-grams with IDF weights.
 
     Texts are lower-cased and split into words at all characters except letters and digits. A hash

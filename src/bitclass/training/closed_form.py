@@ -22,7 +22,7 @@ from bitclass.codes import sign
 from bitclass.hash_function import HashFunction
 from bitclass.training.sums import Sample, Sums
 
-__all__ = ["ClosedForm", "DenseWhitening", "WideWhitening", "Whitening", "closed_form", "whiten"]
+__all__ = ["ClosedForm", "DenseWhitening", "Whitening", "WideWhitening", "closed_form", "whiten"]
 
 #: Penalties that leave-one-out chooses from: first every second one, then the neighbours.
 ALPHAS = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
@@ -162,9 +162,7 @@ class _Scatter:
         for _ in range(8):  # rounding of the sums may exceed a small penalty
             np.fill_diagonal(penalised, np.diag(self.within) + alpha * penalty)
             try:
-                return np.asarray(
-                    scipy.linalg.cholesky(penalised, lower=True, check_finite=False)
-                )
+                return np.asarray(scipy.linalg.cholesky(penalised, lower=True, check_finite=False))
             except scipy.linalg.LinAlgError:
                 alpha = 10.0 * max(alpha, 1e-8)
         raise ValueError("X: the sums over the rows are not those of real numbers")
@@ -380,13 +378,15 @@ def whiten(
     n_extra = max(0, min(n_extra, int(scatter.n_within) // _ROWS_PER_EXTRA_DIRECTION))
     if all_directions:
         n_extra = len(sums.shift)
+    if n_extra == 0:
+        largest = best
     return DenseWhitening(scatter, best, 0), DenseWhitening(scatter, largest, n_extra)
 
 
 def _choose_penalties(
     scatter: _Scatter, rows: Sample, alpha: float | None
 ) -> tuple[Penalty, Penalty]:
-    """The penalty of the highest likelihood by leave-one-out, and the largest nearly as accurate."""
+    """The penalty of the highest likelihood, leaving one out, and the largest about as accurate."""
     sums = scatter.sums
     y = np.searchsorted(sums.classes, rows.labels)
     usable = np.flatnonzero(sums.rows_per_class[y] > 1.0 + 1e-9)
@@ -491,7 +491,10 @@ def leave_one_out(
     scores -= scores.max(axis=1, keepdims=True)
     accuracy = float(np.average(scores[at] >= 0.0, weights=weights))
     likelihood, temperature = max(
-        (float(np.average(_log_likelihoods(scores / temperature, at), weights=weights)), temperature)
+        (
+            float(np.average(_log_likelihoods(scores / temperature, at), weights=weights)),
+            temperature,
+        )
         for temperature in 2.0 ** np.arange(-1.0, 6.5, 0.5)
     )
     return Penalty(alpha, own_units, likelihood, accuracy, temperature)

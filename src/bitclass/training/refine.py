@@ -196,9 +196,7 @@ class _TrainingRows:
     def __len__(self) -> int:
         return len(self.y)
 
-    def epoch(
-        self, n_per_step: int
-    ) -> Iterator[tuple[Any, NDArray[np.intp], NDArray[np.float32]]]:
+    def epoch(self, n_per_step: int) -> Iterator[tuple[Any, NDArray[np.intp], NDArray[np.float32]]]:
         """Mini-batches of all rows in random order, with drawn rows among them."""
         n_drawn = round(self._drawn_share * n_per_step)
         n_real = min(n_per_step - n_drawn, len(self))
@@ -207,7 +205,9 @@ class _TrainingRows:
             chosen = order[start : start + n_real]
             rows, y, weights = self._rows[chosen], self.y[chosen], self._weights[chosen]
             if n_drawn:
-                drawn = self._random.choice(len(self._drawn_classes), n_drawn, p=self._drawn_classes)
+                drawn = self._random.choice(
+                    len(self._drawn_classes), n_drawn, p=self._drawn_classes
+                )
                 rows = np.concatenate([rows, self._whitening.draw(drawn, self._random)])
                 y = np.concatenate([y, drawn])
                 weights = np.concatenate([weights, np.ones(n_drawn, np.float32)])
@@ -221,7 +221,9 @@ class _SparseCoordinates:
 
     def __init__(self, whitening: WideWhitening, sample: Sample) -> None:
         rows = sample.features()
-        self._rows = rows.tocsr()[:, whitening.columns] if not isinstance(rows, np.ndarray) else None
+        self._rows = (
+            rows.tocsr()[:, whitening.columns] if not isinstance(rows, np.ndarray) else None
+        )
         import scipy.sparse as sp
 
         if self._rows is None:
@@ -294,14 +296,14 @@ def refine(settings: Settings, closed: ClosedForm, sample: Sample, judged: Sampl
             steps.step(*batch)
             if steps.finished or settings.out_of_time:
                 break
-        accuracy = math.nan
+        accuracy = None
         done = len(epochs) + 1
         if A_judged is not None and (done * 12) // n_epochs > ((done - 1) * 12) // n_epochs:
             accuracy = _accuracy(steps, A_judged, y_judged, judged)
         epochs.append(Epoch(done, max(n_epochs, done), accuracy, steps.mean_loss()))
         settings.print_line(
             f"epoch {done} of {n_epochs}: mean cross-entropy {epochs[-1].objective:.3f}"
-            + ("" if math.isnan(accuracy) else f", {accuracy:.2%} of the judged rows")
+            + ("" if accuracy is None else f", {accuracy:.2%} of the judged rows")
         )
         if settings.callback is not None and settings.callback(epochs[-1]):
             stopped = "callback"
@@ -460,7 +462,9 @@ def _stacked(parts: list[NDArray[np.float64]], fill: float) -> NDArray[np.float6
     return np.concatenate(padded)
 
 
-def judge(model: PackedModel, rows: Sample, weights: NDArray[np.float64], rescore: int | None) -> Judged:
+def judge(
+    model: PackedModel, rows: Sample, weights: NDArray[np.float64], rescore: int | None
+) -> Judged:
     """Score rows that the model has not seen.
 
     Parameters

@@ -22,7 +22,15 @@ from bitclass._native import HammingIndex, SparseRows, effective_threads, sparse
 from bitclass.arrays import signs
 from bitclass.codes import pack
 
-__all__ = ["Adam", "ClassMeans", "DenseProjection", "Objective", "Schedule", "SparseProjection", "Steps"]
+__all__ = [
+    "Adam",
+    "ClassMeans",
+    "DenseProjection",
+    "Objective",
+    "Schedule",
+    "SparseProjection",
+    "Steps",
+]
 
 # Chosen on held-out training rows of six datasets: see docs/accuracy.md.
 _RATE_OF_PROJECTION = 0.2  # in units of the root mean square of the entries of Q
@@ -338,7 +346,10 @@ class Steps:
         signs_of_classes, log_shares, bias = self._signs, self.objective.log_shares, self.bias
         if not learn_weights:
             classes = self._scored_classes(rows, y)
-            signs_of_classes, y = self._signs[classes].astype(np.float32), np.searchsorted(classes, y)
+            signs_of_classes, y = (
+                self._signs[classes].astype(np.float32),
+                np.searchsorted(classes, y),
+            )
             log_shares, bias = log_shares[classes], bias[classes]
         factors = weights / np.float32(len(y))
 

@@ -250,6 +250,24 @@ class Sums:
             f"deviation {self.scale[column]:g}; the batch was not added"
         )
 
+    def restore(
+        self,
+        classes: NDArray[Any],
+        mass: NDArray[np.float64],
+        feature_sums: Any,
+        gram: NDArray[np.float64] | None,
+        squares: NDArray[np.float64] | None,
+        counts: NDArray[np.float64] | None,
+        n_rows: int,
+        mass_squares: float,
+    ) -> None:
+        """Replace all sums by those of a file."""
+        self.classes, self.mass = classes, mass
+        self._buffer, self._places, self.gram = feature_sums, np.arange(len(classes)), gram
+        if squares is not None and counts is not None:
+            self.squares, self.counts = squares, counts
+        self.n_rows, self.mass_squares = n_rows, mass_squares
+
     def add_classes(self, labels: NDArray[Any]) -> None:
         """Add classes without rows."""
         check_label_kinds(self.classes, labels)
@@ -496,10 +514,13 @@ class Collected:
     pool : Sample
     sample : Sample of the summed rows
     n_rows : int, number of all rows
+    sources : list of str, identities of the batches that were added, for those who keep them
     """
 
-    def __init__(self, sums: Sums, seed: int, pool_rows: int, max_bytes: int) -> None:
-        self.sums, self._seed = sums, seed
+    def __init__(
+        self, sums: Sums, seed: int, pool_rows: int = 4096, max_bytes: int = 64 << 20
+    ) -> None:
+        self.sums, self.seed = sums, seed
         self._pool_rows, self._max_bytes = pool_rows, max_bytes
         self._waiting: list[Sample] = []
         self._sampled: list[Sample] = []
@@ -517,7 +538,14 @@ class Collected:
     @property
     def pool(self) -> Sample:
         """The rows in the pool."""
-        if len(self._waiting) != 1:
+        if not self._waiting:
+            X = (
+                sp.csr_array((0, self.sums.n_features))
+                if self.sums.wide
+                else np.empty((0, self.sums.n_features), np.float32)
+            )
+            return Sample(X, self.sums.classes[:0], np.empty(0), np.empty(0))
+        if len(self._waiting) > 1:
             self._waiting = [Sample.joined(self._waiting)]
         return self._waiting[0]
 
@@ -549,7 +577,7 @@ class Collected:
         judged : (n,) mask of rows that must judge the model, optional
         """
         check_label_kinds(self.classes, labels)
-        keys = random_keys(np.arange(self.n_rows, self.n_rows + len(labels)), self._seed)
+        keys = random_keys(np.arange(self.n_rows, self.n_rows + len(labels)), self.seed)
         if judged is not None:
             keys[judged] = -1.0
             self._pool_rows = max(self._pool_rows, int(np.count_nonzero(judged)))
@@ -563,14 +591,20 @@ class Collected:
         if classes is not None:
             self.sums.add_classes(classes)
 
-    def add_to_pool(
-        self, X: Features, labels: NDArray[Any], weights: NDArray[np.float64]
-    ) -> None:
+    def add_to_pool(self, X: Features, labels: NDArray[Any], weights: NDArray[np.float64]) -> None:
         """Add rows to the pool; those that leave it are forgotten."""
-        keys = random_keys(np.arange(self.n_rows, self.n_rows + len(labels)), self._seed)
+        keys = random_keys(np.arange(self.n_rows, self.n_rows + len(labels)), self.seed)
         self.n_rows += len(labels)
         joined = Sample.joined([*self._waiting, Sample(X, labels, weights, keys)])
         self._waiting = [joined.take(np.sort(np.argsort(joined.keys)[: self._pool_rows]))]
+
+    def keep_in_pool(self, rows: Sample) -> None:
+        """Put rows into the pool that were there before."""
+        self._waiting.append(rows)
+
+    def keep_in_sample(self, rows: Sample) -> None:
+        """Put rows into the sample that were there before."""
+        self._sampled.append(rows)
 
     def masses(self) -> NDArray[np.float64]:
         """Total weight (C,) of the rows of each class."""
