@@ -32,7 +32,7 @@ from bitclass.training.sums import Sample
 __all__ = ["Candidate", "Judged", "candidate_of", "choose", "judge", "refine", "score_deviation"]
 
 # Row visits in total, at most and at least, and epochs; similarities to anchors need more.
-_MAX_EPOCHS, _MAX_VISITS, _MIN_VISITS = 12, 250_000, 100_000
+_MAX_EPOCHS, _MAX_VISITS, _MIN_VISITS = 12, 250_000, 40_000
 _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
 _ROWS_PER_STEP, _ROWS_PER_LARGE_STEP, _MANY_ROWS = 256, 512, 20_000
 _ROWS_PER_BLOCK = 1024
