@@ -32,15 +32,16 @@ from bitclass.training.sums import Sample
 __all__ = ["Candidate", "Judged", "candidate_of", "choose", "judge", "refine", "score_deviation"]
 
 # Row visits in total, at most and at least, and epochs; similarities to anchors need more.
-_MAX_EPOCHS, _MAX_VISITS, _MIN_VISITS = 12, 250_000, 100_000
+_MAX_EPOCHS, _MAX_VISITS, _MIN_VISITS = 12, 250_000, 40_000
 _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
 _ROWS_PER_STEP, _ROWS_PER_LARGE_STEP, _MANY_ROWS = 256, 512, 20_000
 _ROWS_PER_BLOCK = 1024
+_MIN_DRAWN_SHARE = 1 / 32  # fewer drawn rows cost more than they bring
 #: Short-list lengths that ``rescore="auto"`` chooses from; the first is the default.
 RESCORE_LENGTHS = (16, 0, 64)
 # Scores of drawn rows by which the biases of the closed form are fitted, and rows by which each is
 # shrunken to 0.
-_MAX_BIASED_CLASSES, _DRAWN_SCORES, _PRIOR_COUNT = 1024, 4_000_000, 10.0
+_MAX_BIASED_CLASSES, _DRAWN_SCORES, _PRIOR_COUNT = 1024, 2_000_000, 10.0
 # Number of (row, class) pairs that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
 _SCORES_PER_BLOCK = 1 << 20  # over all threads
@@ -129,7 +130,7 @@ def _drawn_bias(closed: ClosedForm, sharp: float) -> NDArray[np.float32]:
     scores = values @ closed.weights.astype(np.float32).T
     scores *= np.float32(sharp)
     bias = np.zeros(n_classes, dtype=np.float32)
-    for _ in range(8):
+    for _ in range(4):
         logits = scores + bias
         logits -= logits.max(axis=1, keepdims=True)
         np.exp(logits, out=logits)
@@ -187,6 +188,8 @@ class _TrainingRows:
         n_classes = len(whitening.sums.classes)
         unknown = whitening.unknown
         self._drawn_share = float(unknown.mean()) if isinstance(whitening, DenseWhitening) else 0.0
+        if self._drawn_share < _MIN_DRAWN_SHARE:
+            self._drawn_share = 0.0
         self._drawn_classes = unknown / max(unknown.sum(), 1e-300)
         mass = np.bincount(self.y, weights, minlength=n_classes)
         shares = self._drawn_share * self._drawn_classes
