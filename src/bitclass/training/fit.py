@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from bitclass.model import PackedModel
 from bitclass.report import Report
 from bitclass.training.closed_form import ClosedForm, closed_form, whiten
 from bitclass.training.refine import (
+    RESCORE_LENGTHS,
     Candidate,
     Judged,
     Refinement,
@@ -68,6 +70,9 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
         accepted = choose(closed, refined, length)
         if accepted:
             best, length = refined, chosen_length(refined, settings.rescore)
+    if length not in (settings.rescore, RESCORE_LENGTHS[0]):
+        # Scores, and with them temperature and typicality, depend on the length of the short list.
+        best = Judged.joined([trial.judge(trial.candidate(accepted), length) for trial in trials])
     first = trials[0]
     if accepted and len(trials) == 1:
         assert first.refinement is not None
@@ -154,6 +159,15 @@ class _Trial:
     closed: Judged
     refined: Judged | None
     refinement: Refinement | None
+    closed_form: Candidate
+    judge: Callable[[Candidate, int | None], Judged]
+
+    def candidate(self, refined: bool) -> Candidate:
+        """The closed form, or its refinement."""
+        if not refined:
+            return self.closed_form
+        assert self.refinement is not None
+        return self.refinement.candidate
 
 
 def _try(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_]) -> _Trial:
@@ -167,8 +181,8 @@ def _try(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_])
     train = sums.mass / sums.total
     weights = judged.weights * (prior / train)[np.searchsorted(sums.classes, judged.labels)]
 
-    def judged_by(candidate: Candidate) -> Judged:
-        return judge(candidate.model(sums.classes, prior), judged, weights, settings.rescore)
+    def judged_by(candidate: Candidate, rescore: int | None = settings.rescore) -> Judged:
+        return judge(candidate.model(sums.classes, prior), judged, weights, rescore)
 
     refinement, refined = None, None
     if settings.refine and not settings.out_of_time:
@@ -176,12 +190,15 @@ def _try(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_])
         refined = judged_by(refinement.candidate)
     elif settings.refine:
         settings.print_line("refinement: skipped, max_time has passed")
+    candidate = candidate_of(closed)
     return _Trial(
         sums.classes,
         closed.whitening.alpha,
-        judged_by(candidate_of(closed)),
+        judged_by(candidate),
         refined,
         refinement,
+        candidate,
+        judged_by,
     )
 
 

@@ -29,7 +29,16 @@ from bitclass.training.steps import (
 )
 from bitclass.training.sums import Sample
 
-__all__ = ["Candidate", "Judged", "candidate_of", "choose", "judge", "refine", "score_deviation"]
+__all__ = [
+    "RESCORE_LENGTHS",
+    "Candidate",
+    "Judged",
+    "candidate_of",
+    "choose",
+    "judge",
+    "refine",
+    "score_deviation",
+]
 
 # Row visits in total, at most and at least, and epochs; similarities to anchors need more.
 _MAX_EPOCHS, _MAX_VISITS, _MIN_VISITS = 12, 250_000, 40_000
