@@ -232,9 +232,9 @@ class DenseWhitening:
     def hash_function(self, Q: NDArray[Any], t: NDArray[Any]) -> HashFunction:
         """The hash function of untransformed rows for a projection Q (k, r) of the coordinates."""
         sums = self.sums
-        projection = (self.transform @ Q.astype(np.float64)) / sums.scale[:, None]
-        projection[sums.constant] = 0.0
-        projection = np.ascontiguousarray(projection, dtype=np.float32)
+        P = (self.transform @ Q.astype(np.float64)) / sums.scale[:, None]
+        P[sums.constant] = 0.0
+        projection = np.ascontiguousarray(P, dtype=np.float32)
         centre = sums.shift + self.centre * sums.scale
         # From the rounded projection, so that rounding does not shift the scores of the mean.
         intercept = t.astype(np.float64) - centre @ projection.astype(np.float64)
@@ -785,8 +785,8 @@ def _bisectors(
         for i, j in (part.T for part in np.array_split(pairs, 1 + len(pairs) // 1024))
     ]
     first, second = pairs[np.concatenate(touching)].T
-    keys = -D[first, second] / 8.0 + random.gumbel(size=len(first))
-    drawn = np.resize(np.argsort(-keys, kind="stable"), n_bits)
+    keys = D[first, second] / 8.0 - np.asarray(random.gumbel(size=len(first)))
+    drawn = np.resize(np.argsort(keys, kind="stable"), n_bits)
     one, other = chosen[first[drawn]], chosen[second[drawn]]
     normals = one - other
     normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-12)
