@@ -736,7 +736,7 @@ def _rotated(
         rows = np.sort(random.choice(len(means), _MAX_ITQ_MEANS, replace=False))
         chosen = means[rows].astype(np.float64)
     k = min(n_bits, means.shape[1])
-    centre = np.mean(means, axis=0, dtype=np.float64)[:k]
+    centre = np.asarray(np.mean(means, axis=0, dtype=np.float64))[:k]
     chosen = chosen[:, :k] - centre
     # Random numbers are assigned to classes, not to axes, whose signs and order may depend on
     # rounding.
