@@ -671,25 +671,31 @@ def closed_form(
     means, random = whitening.means, np.random.default_rng(seed)
     q = int(np.count_nonzero(whitening.between > 0))
     between = whitening.between[:q]
-    reliability = np.sqrt(between / (between + whitening.within[:q] ** 2))
+    # Directions in which classes hardly differ may get fewer bits: in proportion to how much of
+    # the variance along them is between classes, or to the deviation of the class means.
+    scales = {
+        "scaled rotation": np.sqrt(between / (between + whitening.within[:q] ** 2)),
+        "rotation": np.ones(q),
+        "rotation of means": np.sqrt(between / between.max()),
+    }
     kinds = ["scaled rotation"]
     if len(means) <= _MAX_COMPARED_CLASSES and n_bits > 1:
-        kinds += ["rotation", "bisectors", "mixture"]
+        kinds += ["rotation", "rotation of means", "bisectors", "mixture"]
     candidates, planes = [], {}
     for name in kinds if kind is None else [kind]:
-        if name == "scaled rotation":  # directions in which classes hardly differ get fewer bits
-            Q, t = _rotated(means[:, :q] * reliability.astype(np.float32), n_bits, random)
-            Q *= reliability[:, None]
-        elif name == "rotation":
-            if kind is None and reliability.min() > 0.7 * reliability.max():
+        if name in scales:
+            scale = scales[name]
+            if candidates and name != "rotation" and scale.min() > 0.7 * scale.max():
                 continue
-            Q, t = _rotated(means[:, :q], n_bits, random)
+            Q, t = _rotated(means[:, :q] * scale.astype(np.float32), n_bits, random)
+            Q *= scale[:, None]
         elif name == "bisectors":
             Q, t = _bisectors(means[:, :q], n_bits, random)
         else:
             if "scaled rotation" not in planes:
-                Q, t = _rotated(means[:, :q] * reliability.astype(np.float32), n_bits, random)
-                planes["scaled rotation"] = Q * reliability[:, None], t
+                scale = scales["scaled rotation"]
+                Q, t = _rotated(means[:, :q] * scale.astype(np.float32), n_bits, random)
+                planes["scaled rotation"] = Q * scale[:, None], t
                 planes["bisectors"] = _bisectors(means[:, :q], n_bits, random)
             (Q, t), (other, threshold) = planes["scaled rotation"], planes["bisectors"]
             Q, t = Q.copy(), t.copy()

@@ -31,13 +31,27 @@ from bitclass.training.steps import (
 )
 from bitclass.training.sums import Sample
 
-__all__ = ["Candidate", "Judged", "candidate_of", "choose", "judge", "refine", "score_deviation"]
+__all__ = [
+    "RESCORE_LENGTHS",
+    "Candidate",
+    "Judged",
+    "Refinement",
+    "calibrated",
+    "candidate_of",
+    "choose",
+    "chosen_length",
+    "judge",
+    "prior_temperature",
+    "refine",
+    "score_deviation",
+]
 
 # Row visits in total, at most and at least, and epochs; similarities to anchors need more.
 _MAX_EPOCHS, _MAX_VISITS, _MIN_VISITS = 12, 250_000, 40_000
 _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
 _ROWS_PER_STEP, _ROWS_PER_LARGE_STEP, _MANY_ROWS = 256, 512, 20_000
 _ROWS_PER_BLOCK = 1024
+_TYPICALITY_QUANTILES = 256
 _MIN_DRAWN_SHARE = 1 / 32  # fewer drawn rows cost more than they bring
 #: Short-list lengths that ``rescore="auto"`` chooses from; the first is the default.
 RESCORE_LENGTHS = (16, 0, 64)
@@ -69,10 +83,12 @@ class Candidate:
     bias: NDArray[np.float32]
     sharpness: float
 
-    def model(self, classes: NDArray[Any], prior: NDArray[np.float64]) -> PackedModel:
-        """The model where classes have the shares `prior` (C,)."""
+    def model(
+        self, classes: NDArray[Any], prior: NDArray[np.float64], temperature: float
+    ) -> PackedModel:
+        """The model where classes have the shares `prior` (C,); see `prior_temperature`."""
         weights = make_distinct(self.weights, self.weights, classes)
-        bias = self.bias + np.log(prior) / self.sharpness
+        bias = self.bias + np.log(prior) * temperature
         bias -= bias.max()
         uneven = np.ptp(bias) > 1e-6
         return PackedModel(
@@ -463,6 +479,39 @@ def _stacked(parts: list[NDArray[np.float64]], fill: float) -> NDArray[np.float6
     return np.concatenate(padded)
 
 
+def prior_temperature(
+    candidate: Candidate, rows: Sample, classes: NDArray[Any], shares: NDArray[np.float64]
+) -> float:
+    """Temperature of the scores before the prior is added.
+
+    It is the one at which rows that were not seen are most likely, given the `shares` (C,) of the
+    classes among them.
+    """
+    n_classes = len(classes)
+    if n_classes > _MAX_BIASED_CLASSES or np.ptp(shares) <= 1e-9:
+        return 1.0 / candidate.sharpness
+    some = sample_rows(len(rows), 512)
+    y = np.searchsorted(classes, rows.labels[some])
+    model = PackedModel(
+        classes,
+        pack(candidate.weights),
+        candidate.hash_function,
+        bias=candidate.bias,
+        rescore=n_classes,
+    )
+    scores = model.scores(rows.features(some)) * candidate.sharpness
+    at, log_shares = (np.arange(len(y)), y), np.log(shares)
+
+    def loss(log_temperature: float) -> float:
+        logits = scores * math.exp(-log_temperature) + log_shares
+        logits -= logits.max(axis=1, keepdims=True)
+        losses = np.log(np.exp(logits).sum(axis=1)) - logits[at]
+        return float(np.average(losses, weights=rows.weights[some]))
+
+    found = scipy.optimize.minimize_scalar(loss, bounds=(-3.0, 4.0), method="bounded")
+    return math.exp(float(found.x)) / candidate.sharpness
+
+
 def judge(
     model: PackedModel, rows: Sample, weights: NDArray[np.float64], rescore: int | None
 ) -> Judged:
@@ -527,18 +576,25 @@ def _score_gaps(
     return Judged(listed, counts, gap, best, correct, weights)
 
 
-def choose(closed: Judged, refined: Judged, rescore: int) -> bool:
-    """Whether refinement is accepted: it must be better by more than one standard error.
+def choose(closed: Judged, refined: Judged, errors: float) -> bool:
+    """Whether refinement is accepted: it must be better by more than so many standard errors.
 
-    Both models are compared by the log-likelihood of the judged rows, each at its own temperature:
-    with few rows this tells more than the number of correct predictions.
+    It may be so in the log-likelihood of the judged rows, each model at its own temperature, which
+    tells more than the number of correct predictions if rows are few, or in their accuracy; and it
+    must not be worse by one standard error in the other.
     """
-    gains = refined.log_likelihoods(refined.temperature(rescore))
-    gains = gains - closed.log_likelihoods(closed.temperature(rescore))
-    weights = refined.weights / refined.weights.sum()
-    mean = float(weights @ gains)
-    error = math.sqrt(max(float(weights**2 @ (gains - mean) ** 2), 1e-24))
-    return mean > error
+    length = min(closed.correct, key=lambda n: abs(n - RESCORE_LENGTHS[0]))
+    likelihoods = [each.log_likelihoods(each.temperature(length)) for each in (closed, refined)]
+    correct = [each.correct[length].astype(np.float64) for each in (closed, refined)]
+    gains = [_gain(after - before, refined.weights) for before, after in (likelihoods, correct)]
+    return max(gains) > errors and min(gains) > -1.0
+
+
+def _gain(differences: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """Weighted mean of differences (n,), in units of its standard error."""
+    weights = weights / weights.sum()
+    mean = float(weights @ differences)
+    return mean / math.sqrt(max(float(weights**2 @ (differences - mean) ** 2), 1e-24))
 
 
 def chosen_length(judged: Judged, rescore: int | None) -> int:
@@ -546,10 +602,27 @@ def chosen_length(judged: Judged, rescore: int | None) -> int:
     if rescore is not None:
         return rescore
     chosen, *others = RESCORE_LENGTHS
-    weights = judged.weights / judged.weights.sum()
     for length in others:
         gains = judged.correct[length].astype(np.float64) - judged.correct[chosen]
-        mean = float(weights @ gains)
-        if mean > math.sqrt(max(float(weights**2 @ (gains - mean) ** 2), 1e-24)):
+        if _gain(gains, judged.weights) > 1.0:
             chosen = length
     return chosen
+
+
+def calibrated(
+    model: PackedModel, length: int, temperature: float, best: NDArray[np.float32] | None
+) -> PackedModel:
+    """The model with its short list, its temperature, and the best scores of rows not seen."""
+    table = None
+    if best is not None:
+        n = min(len(best), _TYPICALITY_QUANTILES)
+        table = np.quantile(best, np.linspace(0.0, 1.0, n)).astype(np.float32)
+    return PackedModel(
+        model.classes,
+        model.weights,
+        model.hash_function,
+        bias=model.bias,
+        rescore=length,
+        temperature=temperature,
+        typicality=table,
+    )
