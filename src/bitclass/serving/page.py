@@ -75,8 +75,10 @@ class Page:
         most for and against it, and their relative contributions.
         """
         model, k = self._model, min(N_BEST, len(self._names))
+        found = model.top_classes(X, k, probabilities=True)
+        assert found.probabilities is not None
         labels, distances, shares = (
-            each[0].tolist() for each in model.top_classes(X, k, probabilities=True)[:3]
+            each[0].tolist() for each in (found.labels, found.distances, found.probabilities)
         )
         best: list[dict[str, Any]] = []
         for label, distance, share in zip(labels, distances, shares, strict=True):

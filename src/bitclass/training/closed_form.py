@@ -232,9 +232,9 @@ class DenseWhitening:
     def hash_function(self, Q: NDArray[Any], t: NDArray[Any]) -> HashFunction:
         """The hash function of untransformed rows for a projection Q (k, r) of the coordinates."""
         sums = self.sums
-        projection = (self.transform @ Q.astype(np.float64)) / sums.scale[:, None]
-        projection[sums.constant] = 0.0
-        projection = np.ascontiguousarray(projection, dtype=np.float32)
+        P = (self.transform @ Q.astype(np.float64)) / sums.scale[:, None]
+        P[sums.constant] = 0.0
+        projection = np.ascontiguousarray(P, dtype=np.float32)
         centre = sums.shift + self.centre * sums.scale
         # From the rounded projection, so that rounding does not shift the scores of the mean.
         intercept = t.astype(np.float64) - centre @ projection.astype(np.float64)
@@ -671,25 +671,31 @@ def closed_form(
     means, random = whitening.means, np.random.default_rng(seed)
     q = int(np.count_nonzero(whitening.between > 0))
     between = whitening.between[:q]
-    reliability = np.sqrt(between / (between + whitening.within[:q] ** 2))
+    # Directions in which classes hardly differ may get fewer bits: in proportion to how much of
+    # the variance along them is between classes, or to the deviation of the class means.
+    scales = {
+        "scaled rotation": np.sqrt(between / (between + whitening.within[:q] ** 2)),
+        "rotation": np.ones(q),
+        "rotation of means": np.sqrt(between / between.max()),
+    }
     kinds = ["scaled rotation"]
     if len(means) <= _MAX_COMPARED_CLASSES and n_bits > 1:
-        kinds += ["rotation", "bisectors", "mixture"]
+        kinds += ["rotation", "rotation of means", "bisectors", "mixture"]
     candidates, planes = [], {}
     for name in kinds if kind is None else [kind]:
-        if name == "scaled rotation":  # directions in which classes hardly differ get fewer bits
-            Q, t = _rotated(means[:, :q] * reliability.astype(np.float32), n_bits, random)
-            Q *= reliability[:, None]
-        elif name == "rotation":
-            if kind is None and reliability.min() > 0.7 * reliability.max():
+        if name in scales:
+            scale = scales[name]
+            if candidates and name != "rotation" and scale.min() > 0.7 * scale.max():
                 continue
-            Q, t = _rotated(means[:, :q], n_bits, random)
+            Q, t = _rotated(means[:, :q] * scale.astype(np.float32), n_bits, random)
+            Q *= scale[:, None]
         elif name == "bisectors":
             Q, t = _bisectors(means[:, :q], n_bits, random)
         else:
             if "scaled rotation" not in planes:
-                Q, t = _rotated(means[:, :q] * reliability.astype(np.float32), n_bits, random)
-                planes["scaled rotation"] = Q * reliability[:, None], t
+                scale = scales["scaled rotation"]
+                Q, t = _rotated(means[:, :q] * scale.astype(np.float32), n_bits, random)
+                planes["scaled rotation"] = Q * scale[:, None], t
                 planes["bisectors"] = _bisectors(means[:, :q], n_bits, random)
             (Q, t), (other, threshold) = planes["scaled rotation"], planes["bisectors"]
             Q, t = Q.copy(), t.copy()
@@ -736,7 +742,7 @@ def _rotated(
         rows = np.sort(random.choice(len(means), _MAX_ITQ_MEANS, replace=False))
         chosen = means[rows].astype(np.float64)
     k = min(n_bits, means.shape[1])
-    centre = np.mean(means, axis=0, dtype=np.float64)[:k]
+    centre = np.asarray(np.mean(means, axis=0, dtype=np.float64))[:k]
     chosen = chosen[:, :k] - centre
     # Random numbers are assigned to classes, not to axes, whose signs and order may depend on
     # rounding.
@@ -785,8 +791,8 @@ def _bisectors(
         for i, j in (part.T for part in np.array_split(pairs, 1 + len(pairs) // 1024))
     ]
     first, second = pairs[np.concatenate(touching)].T
-    keys = -D[first, second] / 8.0 + random.gumbel(size=len(first))
-    drawn = np.resize(np.argsort(-keys, kind="stable"), n_bits)
+    keys = D[first, second] / 8.0 - np.asarray(random.gumbel(size=len(first)))
+    drawn = np.resize(np.argsort(keys, kind="stable"), n_bits)
     one, other = chosen[first[drawn]], chosen[second[drawn]]
     normals = one - other
     normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-12)

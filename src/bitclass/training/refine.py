@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import scipy.optimize
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bitclass._native import SparseRows, effective_threads, thread_limit
@@ -33,9 +35,13 @@ __all__ = [
     "RESCORE_LENGTHS",
     "Candidate",
     "Judged",
+    "Refinement",
+    "calibrated",
     "candidate_of",
     "choose",
+    "chosen_length",
     "judge",
+    "prior_temperature",
     "refine",
     "score_deviation",
 ]
@@ -45,6 +51,7 @@ _MAX_EPOCHS, _MAX_VISITS, _MIN_VISITS = 12, 250_000, 40_000
 _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
 _ROWS_PER_STEP, _ROWS_PER_LARGE_STEP, _MANY_ROWS = 256, 512, 20_000
 _ROWS_PER_BLOCK = 1024
+_TYPICALITY_QUANTILES = 256
 _MIN_DRAWN_SHARE = 1 / 32  # fewer drawn rows cost more than they bring
 #: Short-list lengths that ``rescore="auto"`` chooses from; the first is the default.
 RESCORE_LENGTHS = (16, 0, 64)
@@ -76,10 +83,12 @@ class Candidate:
     bias: NDArray[np.float32]
     sharpness: float
 
-    def model(self, classes: NDArray[Any], prior: NDArray[np.float64]) -> PackedModel:
-        """The model where classes have the shares `prior` (C,)."""
+    def model(
+        self, classes: NDArray[Any], prior: NDArray[np.float64], temperature: float
+    ) -> PackedModel:
+        """The model where classes have the shares `prior` (C,); see `prior_temperature`."""
         weights = make_distinct(self.weights, self.weights, classes)
-        bias = self.bias + np.log(prior) / self.sharpness
+        bias = self.bias + np.log(prior) * temperature
         bias -= bias.max()
         uneven = np.ptp(bias) > 1e-6
         return PackedModel(
@@ -193,54 +202,49 @@ class _TrainingRows:
         self.y = np.searchsorted(whitening.sums.classes, sample.labels)
         weights = sample.weights / sample.weights.mean()
         self._weights, self._random = weights.astype(np.float32), random
-        self._rows = _coordinates(whitening, sample)
+        self.rows = _coordinates(whitening, sample)
         n_classes = len(whitening.sums.classes)
         unknown = whitening.unknown
-        self._drawn_share = float(unknown.mean()) if isinstance(whitening, DenseWhitening) else 0.0
-        if self._drawn_share < _MIN_DRAWN_SHARE:
-            self._drawn_share = 0.0
+        self.drawn_share = float(unknown.mean()) if isinstance(whitening, DenseWhitening) else 0.0
+        if self.drawn_share < _MIN_DRAWN_SHARE:
+            self.drawn_share = 0.0
         self._drawn_classes = unknown / max(unknown.sum(), 1e-300)
         mass = np.bincount(self.y, weights, minlength=n_classes)
-        shares = self._drawn_share * self._drawn_classes
-        shares += (1.0 - self._drawn_share) * mass / mass.sum()
+        shares = self.drawn_share * self._drawn_classes
+        shares += (1.0 - self.drawn_share) * mass / mass.sum()
         self.log_shares = np.log(np.maximum(shares, 1e-12)).astype(np.float32)
 
     def __len__(self) -> int:
         return len(self.y)
 
-    def epoch(self, n_per_step: int) -> Iterator[tuple[Any, NDArray[np.intp], NDArray[np.float32]]]:
-        """Mini-batches of all rows in random order, with drawn rows among them."""
-        n_drawn = round(self._drawn_share * n_per_step)
-        n_real = min(n_per_step - n_drawn, len(self))
-        order = self._random.permutation(len(self))
-        for start in range(0, len(self) - n_real + 1, max(n_real, 1)):
-            chosen = order[start : start + n_real]
-            rows, y, weights = self._rows[chosen], self.y[chosen], self._weights[chosen]
-            if n_drawn:
-                drawn = self._random.choice(
-                    len(self._drawn_classes), n_drawn, p=self._drawn_classes
-                )
-                rows = np.concatenate([rows, self._whitening.draw(drawn, self._random)])
-                y = np.concatenate([y, drawn])
-                weights = np.concatenate([weights, np.ones(n_drawn, np.float32)])
-            yield rows, y, weights
-            if n_real == 0:
-                return
+    def batches(
+        self, n_per_step: int
+    ) -> Iterator[tuple[Any, NDArray[np.intp], NDArray[np.float32]]]:
+        """Mini-batches without end: all rows in random order again and again, and drawn rows."""
+        n_drawn = round(self.drawn_share * n_per_step)
+        n_real = max(1, min(n_per_step - n_drawn, len(self)))
+        while True:
+            order = self._random.permutation(len(self))
+            for start in range(0, len(self) - n_real + 1, n_real):
+                chosen = order[start : start + n_real]
+                rows, y, weights = self.rows[chosen], self.y[chosen], self._weights[chosen]
+                if n_drawn:
+                    drawn = self._random.choice(
+                        len(self._drawn_classes), n_drawn, p=self._drawn_classes
+                    )
+                    rows = np.concatenate([rows, self._whitening.draw(drawn, self._random)])
+                    y = np.concatenate([y, drawn])
+                    weights = np.concatenate([weights, np.ones(n_drawn, np.float32)])
+                yield rows, y, weights
 
 
 class _SparseCoordinates:
     """Scaled columns of sparse rows, by row index."""
 
     def __init__(self, whitening: WideWhitening, sample: Sample) -> None:
-        rows = sample.features()
-        self._rows = (
-            rows.tocsr()[:, whitening.columns] if not isinstance(rows, np.ndarray) else None
+        self._rows = sp.csr_array(
+            sp.csr_array(sample.features())[:, whitening.columns], dtype=np.float32
         )
-        import scipy.sparse as sp
-
-        if self._rows is None:
-            self._rows = sp.csr_array(rows[:, whitening.columns])
-        self._rows = sp.csr_array(self._rows, dtype=np.float32)
         self._rows.eliminate_zeros()
         self._rows.data *= whitening.factors[self._rows.indices]
 
@@ -296,25 +300,26 @@ def refine(settings: Settings, closed: ClosedForm, sample: Sample, judged: Sampl
     rows = _TrainingRows(closed, sample, max_rows, random)
     n_visits = max(min(max_epochs * len(rows), max_visits), _MIN_VISITS)
     n_per_step = _ROWS_PER_STEP if len(rows) < _MANY_ROWS else _ROWS_PER_LARGE_STEP
-    steps = _start(settings, closed, rows, Schedule(max(1, n_visits // n_per_step)), random)
+    n_steps = max(1, n_visits // n_per_step)
+    steps = _start(settings, closed, rows, Schedule(n_steps), random)
     A_judged = _coordinates(whitening, judged) if len(judged) else None
     y_judged = np.searchsorted(whitening.sums.classes, judged.labels)
-    n_real = max(1, round((1.0 - rows._drawn_share) * n_per_step))
-    n_epochs = max(1, math.ceil(n_visits / n_per_step / max(1, len(rows) // n_real)))
+    # Of few rows, an epoch is several passes.
+    per_epoch = max(1, len(rows) // n_per_step, math.ceil(n_steps / max_epochs))
+    n_epochs = math.ceil(n_steps / per_epoch)
     epochs: list[Epoch] = []
-    stopped = None
+    stopped, batches = None, rows.batches(n_per_step)
     while not steps.finished and stopped is None:
-        for batch in rows.epoch(n_per_step):
+        for batch in islice(batches, per_epoch):
             steps.step(*batch)
             if steps.finished or settings.out_of_time:
                 break
         accuracy = None
-        done = len(epochs) + 1
-        if A_judged is not None and (done * 12) // n_epochs > ((done - 1) * 12) // n_epochs:
+        if A_judged is not None:
             accuracy = _accuracy(steps, A_judged, y_judged, judged)
-        epochs.append(Epoch(done, max(n_epochs, done), accuracy, steps.mean_loss()))
+        epochs.append(Epoch(len(epochs) + 1, n_epochs, accuracy, steps.mean_loss()))
         settings.print_line(
-            f"epoch {done} of {n_epochs}: mean cross-entropy {epochs[-1].objective:.3f}"
+            f"epoch {len(epochs)} of {n_epochs}: mean cross-entropy {epochs[-1].objective:.3f}"
             + ("" if accuracy is None else f", {accuracy:.2%} of the judged rows")
         )
         if settings.callback is not None and settings.callback(epochs[-1]):
@@ -350,7 +355,7 @@ def _start(
             whitening.projection(closed.Q),
             whitening.intercept(closed.Q, closed.t),
             deviation,
-            rows._rows.entries_per_row,
+            rows.rows.entries_per_row,
         )
     else:
         projection = DenseProjection(closed.Q, closed.t, deviation)
@@ -474,6 +479,39 @@ def _stacked(parts: list[NDArray[np.float64]], fill: float) -> NDArray[np.float6
     return np.concatenate(padded)
 
 
+def prior_temperature(
+    candidate: Candidate, rows: Sample, classes: NDArray[Any], shares: NDArray[np.float64]
+) -> float:
+    """Temperature of the scores before the prior is added.
+
+    It is the one at which rows that were not seen are most likely, given the `shares` (C,) of the
+    classes among them.
+    """
+    n_classes = len(classes)
+    if n_classes > _MAX_BIASED_CLASSES or np.ptp(shares) <= 1e-9:
+        return 1.0 / candidate.sharpness
+    some = sample_rows(len(rows), 512)
+    y = np.searchsorted(classes, rows.labels[some])
+    model = PackedModel(
+        classes,
+        pack(candidate.weights),
+        candidate.hash_function,
+        bias=candidate.bias,
+        rescore=n_classes,
+    )
+    scores = model.scores(rows.features(some)) * candidate.sharpness
+    at, log_shares = (np.arange(len(y)), y), np.log(shares)
+
+    def loss(log_temperature: float) -> float:
+        logits = scores * math.exp(-log_temperature) + log_shares
+        logits -= logits.max(axis=1, keepdims=True)
+        losses = np.log(np.exp(logits).sum(axis=1)) - logits[at]
+        return float(np.average(losses, weights=rows.weights[some]))
+
+    found = scipy.optimize.minimize_scalar(loss, bounds=(-3.0, 4.0), method="bounded")
+    return math.exp(float(found.x)) / candidate.sharpness
+
+
 def judge(
     model: PackedModel, rows: Sample, weights: NDArray[np.float64], rescore: int | None
 ) -> Judged:
@@ -538,18 +576,25 @@ def _score_gaps(
     return Judged(listed, counts, gap, best, correct, weights)
 
 
-def choose(closed: Judged, refined: Judged, rescore: int) -> bool:
-    """Whether refinement is accepted: it must be better by more than one standard error.
+def choose(closed: Judged, refined: Judged, errors: float) -> bool:
+    """Whether refinement is accepted: it must be better by more than so many standard errors.
 
-    Both models are compared by the log-likelihood of the judged rows, each at its own temperature:
-    with few rows this tells more than the number of correct predictions.
+    It may be so in the log-likelihood of the judged rows, each model at its own temperature, which
+    tells more than the number of correct predictions if rows are few, or in their accuracy; and it
+    must not be worse by one standard error in the other.
     """
-    gains = refined.log_likelihoods(refined.temperature(rescore))
-    gains = gains - closed.log_likelihoods(closed.temperature(rescore))
-    weights = refined.weights / refined.weights.sum()
-    mean = float(weights @ gains)
-    error = math.sqrt(max(float(weights**2 @ (gains - mean) ** 2), 1e-24))
-    return mean > error
+    length = min(closed.correct, key=lambda n: abs(n - RESCORE_LENGTHS[0]))
+    likelihoods = [each.log_likelihoods(each.temperature(length)) for each in (closed, refined)]
+    correct = [each.correct[length].astype(np.float64) for each in (closed, refined)]
+    gains = [_gain(after - before, refined.weights) for before, after in (likelihoods, correct)]
+    return max(gains) > errors and min(gains) > -1.0
+
+
+def _gain(differences: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """Weighted mean of differences (n,), in units of its standard error."""
+    weights = weights / weights.sum()
+    mean = float(weights @ differences)
+    return mean / math.sqrt(max(float(weights**2 @ (differences - mean) ** 2), 1e-24))
 
 
 def chosen_length(judged: Judged, rescore: int | None) -> int:
@@ -557,10 +602,27 @@ def chosen_length(judged: Judged, rescore: int | None) -> int:
     if rescore is not None:
         return rescore
     chosen, *others = RESCORE_LENGTHS
-    weights = judged.weights / judged.weights.sum()
     for length in others:
         gains = judged.correct[length].astype(np.float64) - judged.correct[chosen]
-        mean = float(weights @ gains)
-        if mean > math.sqrt(max(float(weights**2 @ (gains - mean) ** 2), 1e-24)):
+        if _gain(gains, judged.weights) > 1.0:
             chosen = length
     return chosen
+
+
+def calibrated(
+    model: PackedModel, length: int, temperature: float, best: NDArray[np.float32] | None
+) -> PackedModel:
+    """The model with its short list, its temperature, and the best scores of rows not seen."""
+    table = None
+    if best is not None:
+        n = min(len(best), _TYPICALITY_QUANTILES)
+        table = np.quantile(best, np.linspace(0.0, 1.0, n)).astype(np.float32)
+    return PackedModel(
+        model.classes,
+        model.weights,
+        model.hash_function,
+        bias=model.bias,
+        rescore=length,
+        temperature=temperature,
+        typicality=table,
+    )
