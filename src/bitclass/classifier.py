@@ -461,9 +461,10 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """
         check_is_fitted(self)
         if not self._state.is_solved:
-            settings = settings_of(self._state.parameters)
+            parameters = self._state.parameters
             with training_threads(self.n_jobs):
-                self._learn(settings, self._require_sums(ValueError), keep=True)
+                self._learn(settings_of(parameters), self._require_sums(ValueError), keep=True)
+            self._state = replace(self._state, parameters=parameters)  # not those set since
         return self
 
     def _start(
