@@ -370,7 +370,7 @@ def whiten(
     all_directions : bool, whether to keep directions of low variance, too
     """
     if sums.wide:
-        wide = WideWhitening(sums, 1.0 if alpha is None else alpha, n_bits)
+        wide = WideWhitening(sums, alpha, rows, n_bits)
         return wide, wide
     scatter = _Scatter(sums)
     best, largest = _choose_penalties(scatter, rows, alpha)
@@ -504,44 +504,140 @@ def _log_likelihoods(scores: NDArray[np.float64], at: Any) -> NDArray[np.float64
     return np.asarray(scores[at] - np.log(np.exp(scores).sum(axis=1)))
 
 
-class WideWhitening:
-    """Whitening of wide rows by the diagonal of the scatter within classes; see `Whitening`.
-
-    Its coordinates are the leading directions of the sparse class means; refinement works on the
-    scaled columns themselves.
+class _WideScatter:
+    """Variances within classes of the columns of wide rows, and the sparse class means.
 
     Attributes
     ----------
     columns : (k,) int32, columns that are kept
-    factors : (k,) float32, by which their values are multiplied
-    basis : (k, q) float32, the directions
+    sizes : (k,) root mean square of each column over the rows in which it is not 0
+    within : (k,) variances within classes
+    means : (C, k) CSR, class means
     """
 
-    def __init__(self, sums: Sums, alpha: float, n_bits: int) -> None:
-        self.sums, self.alpha, self.temperature = sums, alpha, 1.0
-        n, total = sums.rows_per_class, sums.total
-        n_classes = len(n)
-        feature_sums = sp.csr_array(sums.feature_sums)
-        self.columns = _kept_columns(sums)
-        of_classes = feature_sums[:, self.columns]
-        scaled = sp.diags_array(1.0 / np.sqrt(sums.mass)) @ of_classes
+    def __init__(self, sums: Sums) -> None:
+        self.sums, self.columns = sums, _kept_columns(sums)
+        n, total, n_rows = sums.rows_per_class, sums.total, sums.effective_rows
+        of_classes = sp.csr_array(sums.feature_sums)[:, self.columns]
+        self.means = sp.csr_array(sp.diags_array(1.0 / sums.mass) @ of_classes)
         squares = sums.squares[self.columns] / total
-        between = np.asarray(scaled.multiply(scaled).sum(axis=0)).ravel() / total
-        n_rows = sums.effective_rows
-        within = np.maximum(squares - between, 0.0) * n_rows / max(n_rows - n_classes, 1.0)
+        between = np.asarray(self.means.multiply(of_classes).sum(axis=0)).ravel() / total
+        self.within = np.maximum(squares - between, 0.0) * n_rows / max(n_rows - len(n), 1.0)
         if n.max() <= 1.0 + 1e-9:
-            within = squares
-        within += alpha * squares
-        self.factors = (1.0 / np.sqrt(np.maximum(within, 1e-30))).astype(np.float32)
-        means = sp.csr_array(sp.diags_array(1.0 / sums.mass) @ of_classes)
-        means = sp.csr_array(means @ sp.diags_array(self.factors.astype(np.float64)))
-        self.centre = np.asarray(means.mean(axis=0)).ravel()
-        q = min(n_classes - 1, len(self.columns), max(n_bits, 1))
-        self.basis = _sparse_directions(means, self.centre, q)
-        coordinates = means @ self.basis - self.centre @ self.basis
-        variance = np.full(q, 1.0 / (1.0 + alpha))
+            # With one row per class there is no scatter within: that of all rows takes its place.
+            self.within = squares
+        present = np.maximum(sums.counts[self.columns], 1.0) / max(sums.n_rows, 1)
+        self.sizes = np.sqrt(np.maximum(squares / present, 1e-30))
+
+    def factors(self, alpha: float) -> NDArray[np.float64]:
+        """Factors (k,) by which columns are multiplied to whiten them."""
+        mean = max(float(self.within.mean()), 1e-30)
+        return np.asarray(1.0 / np.sqrt(self.within + max(alpha, 1e-6) * mean))
+
+    def penalty(self, rows: Sample, alpha: float | None) -> Penalty:
+        """The penalty of the highest likelihood, leaving one out."""
+        sums = self.sums
+        y = np.searchsorted(sums.classes, rows.labels)
+        usable = np.flatnonzero(sums.rows_per_class[y] > 1.0 + 1e-9)
+        if len(usable) < 2:
+            return Penalty(1.0 if alpha is None else alpha, own_units=True)
+        some = usable[sample_rows(len(usable), _LEAVE_ONE_OUT_ROWS)]
+        X, y = self.rows(rows.features(some)), y[some]
+        weights = rows.weights[some] * (sums.effective_rows / sums.total)
+        classes = np.arange(len(sums.classes))
+        if len(classes) > _LEAVE_ONE_OUT_CLASSES:
+            step = len(classes) // _LEAVE_ONE_OUT_CLASSES
+            classes = np.unique(np.concatenate([y, classes[::step]]))
+        tried = [
+            self._leave_one_out(one, X, y, classes, weights)
+            for one in (ALPHAS if alpha is None else (alpha,))
+        ]
+        return max(tried, key=lambda penalty: penalty.likelihood)
+
+    def rows(self, X: Features) -> sp.csr_array:
+        """The kept columns of rows."""
+        return sp.csr_array(X[:, self.columns], dtype=np.float64)
+
+    def _leave_one_out(
+        self,
+        alpha: float,
+        X: sp.csr_array,
+        y: NDArray[np.intp],
+        classes: NDArray[np.intp],
+        weights: NDArray[np.float64],
+    ) -> Penalty:
+        """Likelihood of rows, each compared with the mean of the *other* rows of its class.
+
+        That the variances, too, change without the row is neglected.
+        """
+        squares_of = sp.diags_array(self.factors(alpha) ** 2)
+        scaled, means = sp.csr_array(X @ squares_of), self.means[classes]
+        scores = (scaled @ means.T).toarray()
+        mm = np.asarray(means.multiply(means @ squares_of).sum(axis=1)).ravel()
+        aa = np.asarray(scaled.multiply(X).sum(axis=1)).ravel()
+        at = np.arange(len(y)), np.searchsorted(classes, y)
+        n, am, mm_y = self.sums.rows_per_class[y], scores[at], mm[at[1]]
+        left = np.maximum(n - weights, 1e-9)
+        scores -= 0.5 * mm
+        # The mean without the row is (n m - w a) / (n - w).
+        scores[at] = (n * am - weights * aa) / left
+        scores[at] -= 0.5 * (n**2 * mm_y - 2.0 * n * weights * am + weights**2 * aa) / left**2
+        return _at_best_temperature(alpha, scores, at, weights)
+
+
+def _at_best_temperature(
+    alpha: float, scores: NDArray[np.float64], at: Any, weights: NDArray[np.float64]
+) -> Penalty:
+    scores -= scores.max(axis=1, keepdims=True)
+    likelihood, temperature = max(
+        (float(np.average(_log_likelihoods(scores / one, at), weights=weights)), one)
+        for one in 2.0 ** np.arange(-1.0, 12.0, 0.5)
+    )
+    accuracy = float(np.average(scores[at] >= 0.0, weights=weights))
+    return Penalty(alpha, True, likelihood, accuracy, temperature)
+
+
+class WideWhitening:
+    """Whitening of wide rows by the diagonal of the scatter within classes; see `Whitening`.
+
+    Its coordinates are the leading directions of the sparse class means. Refinement works on the
+    columns themselves, each divided by its size where it occurs: steps are then of the same size
+    for rare and for frequent columns.
+
+    Attributes
+    ----------
+    columns : (k,) int32, columns that are kept
+    sizes : (k,) float32, root mean square of each column over the rows in which it is not 0
+    basis : (k, q) float64, directions, for columns divided by their sizes
+    centre : (q,), coordinates of the average of the class means
+    """
+
+    def __init__(self, sums: Sums, alpha: float | None, rows: Sample, n_bits: int) -> None:
+        scatter = _WideScatter(sums)
+        penalty = scatter.penalty(rows, alpha)
+        self.sums, self.alpha, self.temperature = sums, penalty.alpha, 1.0
+        self.columns, self.sizes = scatter.columns, scatter.sizes.astype(np.float32)
+        factors = scatter.factors(penalty.alpha)
+        means = sp.csr_array(scatter.means @ sp.diags_array(factors))
+        q = min(len(sums.classes) - 1, len(self.columns), n_bits)
+        basis = _sparse_directions(means, q)
+        coordinates = means @ basis
+        centre = coordinates.mean(axis=0)
+        coordinates -= centre
+        some = sample_rows(len(rows), _LEAVE_ONE_OUT_ROWS)
+        y = np.searchsorted(sums.classes, rows.labels[some])
+        n = sums.rows_per_class
+        A = scatter.rows(rows.features(some)) @ (basis * factors[:, None].astype(np.float32))
+        A -= centre + coordinates[y]
+        # A row is part of its class mean, which takes away one of n degrees of freedom.
+        A *= np.sqrt(n[y] / np.maximum(n[y] - 1.0, 0.5))[:, None]
+        if n.max() <= 1.0 + 1e-9:
+            A = coordinates
+        variance = np.average(A**2, axis=0) + 1e-12
         self.between, self.means, self.unknown = _shrunken_means(coordinates, n, variance)
         self.within = np.sqrt(variance)
+        self.basis = basis * (factors * scatter.sizes)[:, None].astype(np.float32)
+        self.centre = centre
 
     def draw(
         self, y: NDArray[np.intp], random: np.random.Generator, *, unseen: bool = False
@@ -552,23 +648,23 @@ class WideWhitening:
         return _around_means(self, noise, y, random, unseen)
 
     def projection(self, Q: NDArray[Any]) -> NDArray[np.float32]:
-        """Projection (k, r) of the scaled columns for a projection Q of the coordinates."""
-        return np.ascontiguousarray(self.basis @ Q, dtype=np.float32)
+        """Projection (k, r) of the columns for a projection Q of the coordinates."""
+        return np.ascontiguousarray(self.basis @ Q.astype(np.float32))
 
     def intercept(self, Q: NDArray[Any], t: NDArray[Any]) -> NDArray[np.float64]:
-        """Intercept (r,) of the scaled columns for Q and t of the coordinates."""
-        return np.asarray(t - (self.centre @ self.basis) @ Q)
+        """Intercept (r,) of the columns for Q and t of the coordinates."""
+        return np.asarray(t - self.centre @ Q)
 
     def hash_function(self, Q: NDArray[Any], t: NDArray[Any]) -> HashFunction:
         """The hash function of untransformed rows for a projection Q (k, r) of the coordinates."""
         return self.wide_hash_function(self.projection(Q), self.intercept(Q, t))
 
     def wide_hash_function(self, P: NDArray[np.float32], t: NDArray[Any]) -> HashFunction:
-        """The hash function of untransformed rows for a projection of the scaled columns."""
+        """The hash function of untransformed rows for a projection of the columns."""
         return HashFunction(
-            np.ascontiguousarray(P * self.factors[:, None]),
+            np.ascontiguousarray(P / self.sizes[:, None]),
             t.astype(np.float64),
-            scale=(1.0 / self.factors).astype(np.float32),
+            scale=self.sizes,
             precision="int8",
             columns=self.columns,
             n_features=len(self.sums.shift),
@@ -588,21 +684,20 @@ def _kept_columns(sums: Sums) -> NDArray[np.int32]:
     return (kept if len(kept) else np.zeros(1)).astype(np.int32)
 
 
-def _sparse_directions(means: Any, centre: NDArray[np.float64], q: int) -> NDArray[np.float32]:
+def _sparse_directions(means: sp.csr_array, q: int) -> NDArray[np.float32]:
     """Directions (k, q) in which sparse class means vary most, by a randomised SVD."""
     random = np.random.default_rng(0)
-    width = min(q + 16, *means.shape)
-    found = random.standard_normal((means.shape[1], width)).astype(np.float32)
-    sparse, transposed = means.astype(np.float32), sp.csr_array(means.T.astype(np.float32))
-    centre = centre.astype(np.float32)
+    sparse = means.astype(np.float32)
+    transposed = sp.csr_array(sparse.T)
+    centre = np.asarray(means.mean(axis=0)).ravel().astype(np.float32)
+    found = random.standard_normal((means.shape[1], min(q + 16, *means.shape)), dtype=np.float32)
     for _ in range(3):
-        products = sparse @ found - centre @ found
-        products = np.linalg.qr(products)[0]
+        products = np.linalg.qr(sparse @ found - centre @ found)[0]
         found = transposed @ products - np.outer(centre, products.sum(axis=0))
         found = np.linalg.qr(found)[0]
     products = sparse @ found - centre @ found
-    _, _, right = np.linalg.svd(products, full_matrices=False)
-    return np.ascontiguousarray((found @ right.T)[:, :q], dtype=np.float32)
+    _, vectors = scipy.linalg.eigh(products.T @ products, check_finite=False)
+    return np.ascontiguousarray(found @ vectors[:, ::-1][:, :q], dtype=np.float32)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import scipy.optimize
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bitclass._native import SparseRows, effective_threads, thread_limit
@@ -217,20 +218,12 @@ class _TrainingRows:
 
 
 class _SparseCoordinates:
-    """Scaled columns of sparse rows, by row index."""
+    """Columns of sparse rows, divided by their sizes, by row index."""
 
     def __init__(self, whitening: WideWhitening, sample: Sample) -> None:
-        rows = sample.features()
-        self._rows = (
-            rows.tocsr()[:, whitening.columns] if not isinstance(rows, np.ndarray) else None
-        )
-        import scipy.sparse as sp
-
-        if self._rows is None:
-            self._rows = sp.csr_array(rows[:, whitening.columns])
-        self._rows = sp.csr_array(self._rows, dtype=np.float32)
-        self._rows.eliminate_zeros()
-        self._rows.data *= whitening.factors[self._rows.indices]
+        rows = sample.features()[:, whitening.columns]
+        self._rows = sp.csr_array(rows, dtype=np.float32)
+        self._rows.data /= whitening.sizes[self._rows.indices]
 
     def __getitem__(self, chosen: NDArray[np.intp]) -> SparseRows:
         return SparseRows.of(self._rows[chosen])
