@@ -35,6 +35,8 @@ _EXTRA_DIRECTIONS, _ROWS_PER_EXTRA_DIRECTION = 384, 4
 # Accuracy by leave-one-out, below the best, at which a larger penalty is still good for refinement:
 # less with kernel anchors, where even directions of low variance separate classes.
 _ACCURACY_SLACK, _KERNEL_ACCURACY_SLACK = 0.02, 0.005
+# Least penalty on wide rows: a column may vary between classes only.
+_MIN_ALPHA = 1e-6
 # Lower bound of the variance of class means along a direction, relative to the observed one.
 _MIN_BETWEEN = 1e-3
 _ITQ_ROUNDS, _ITQ_BITS = 30, 512  # fewer rounds with more bits: same accuracy, in seconds
@@ -42,6 +44,8 @@ _MAX_ITQ_MEANS = 8192
 _MAX_PAIRED_MEANS, _NEAREST_MEANS = 2048, 16
 # Rows drawn from the sums, by which the kinds of hyperplanes are compared.
 _DRAWN_ROWS = 2000
+# Wide rows that stand for unseen ones.
+_MAX_UNSEEN = 8192
 _MAX_COMPARED_CLASSES = 2048
 
 
@@ -512,6 +516,7 @@ class _WideScatter:
     columns : (k,) int32, columns that are kept
     sizes : (k,) root mean square of each column over the rows in which it is not 0
     within : (k,) variances within classes
+    mean_variance : float, mean of `within`
     means : (C, k) CSR, class means
     """
 
@@ -526,13 +531,14 @@ class _WideScatter:
         if n.max() <= 1.0 + 1e-9:
             # With one row per class there is no scatter within: that of all rows takes its place.
             self.within = squares
+        self.mean_variance = max(float(self.within.mean()), 1e-30)
         present = np.maximum(sums.counts[self.columns], 1.0) / max(sums.n_rows, 1)
         self.sizes = np.sqrt(np.maximum(squares / present, 1e-30))
 
     def factors(self, alpha: float) -> NDArray[np.float64]:
         """Factors (k,) by which columns are multiplied to whiten them."""
-        mean = max(float(self.within.mean()), 1e-30)
-        return np.asarray(1.0 / np.sqrt(self.within + max(alpha, 1e-6) * mean))
+        penalised = self.within + max(alpha, _MIN_ALPHA) * self.mean_variance
+        return np.asarray(1.0 / np.sqrt(penalised))
 
     def penalty(self, rows: Sample, alpha: float | None) -> Penalty:
         """The penalty of the highest likelihood, leaving one out."""
@@ -548,8 +554,16 @@ class _WideScatter:
         if len(classes) > _LEAVE_ONE_OUT_CLASSES:
             step = len(classes) // _LEAVE_ONE_OUT_CLASSES
             classes = np.unique(np.concatenate([y, classes[::step]]))
+        # Variances within classes without the row, for each of its entries.
+        of_entries = np.repeat(np.arange(len(y)), np.diff(X.indptr))
+        n, w = sums.rows_per_class[y], weights
+        gain = (w * n / np.maximum(n - w, 1e-9))[of_entries]
+        own = np.asarray(self.means[y[of_entries], X.indices]).ravel()
+        n_within = max(sums.effective_rows - len(sums.classes), 1.0)
+        within = n_within * self.within[X.indices] - gain * (X.data - own) ** 2
+        within = np.maximum(within, 0.0) / np.maximum(n_within - w[of_entries], 1.0)
         tried = [
-            self._leave_one_out(one, X, y, classes, weights)
+            self._leave_one_out(one, X, within, y, classes, weights)
             for one in (ALPHAS if alpha is None else (alpha,))
         ]
         return max(tried, key=lambda penalty: penalty.likelihood)
@@ -562,26 +576,34 @@ class _WideScatter:
         self,
         alpha: float,
         X: sp.csr_array,
+        within: NDArray[np.float64],
         y: NDArray[np.intp],
         classes: NDArray[np.intp],
         weights: NDArray[np.float64],
     ) -> Penalty:
-        """Likelihood of rows, each compared with the mean of the *other* rows of its class.
+        """Likelihood of rows, each scored by means and variances that do not include it.
 
-        That the variances, too, change without the row is neglected.
+        `within` has the variances for each entry of X. That those of the other columns change, too,
+        is neglected.
         """
-        squares_of = sp.diags_array(self.factors(alpha) ** 2)
-        scaled, means = sp.csr_array(X @ squares_of), self.means[classes]
+        factors, means = sp.diags_array(self.factors(alpha)), self.means[classes]
+        A, M = X @ factors, means @ factors
+        scaled = X.copy()
+        scaled.data /= within + max(alpha, _MIN_ALPHA) * self.mean_variance
         scores = (scaled @ means.T).toarray()
-        mm = np.asarray(means.multiply(means @ squares_of).sum(axis=1)).ravel()
-        aa = np.asarray(scaled.multiply(X).sum(axis=1)).ravel()
         at = np.arange(len(y)), np.searchsorted(classes, y)
-        n, am, mm_y = self.sums.rows_per_class[y], scores[at], mm[at[1]]
-        left = np.maximum(n - weights, 1e-9)
-        scores -= 0.5 * mm
+        mm, aa, of_row = (
+            np.asarray(one.multiply(other).sum(axis=1)).ravel()
+            for one, other in ((M, M), (A, A), (scaled, X))
+        )
+        am = np.asarray(A.multiply(M[at[1]]).sum(axis=1)).ravel()
+        n, w = self.sums.rows_per_class[y], weights
+        left = np.maximum(n - w, 1e-9)
         # The mean without the row is (n m - w a) / (n - w).
-        scores[at] = (n * am - weights * aa) / left
-        scores[at] -= 0.5 * (n**2 * mm_y - 2.0 * n * weights * am + weights**2 * aa) / left**2
+        own = (n * scores[at] - w * of_row) / left
+        own -= 0.5 * (n**2 * mm[at[1]] - 2.0 * n * w * am + w**2 * aa) / left**2
+        scores -= 0.5 * mm
+        scores[at] = own
         return _at_best_temperature(alpha, scores, at, weights)
 
 
@@ -624,28 +646,70 @@ class WideWhitening:
         coordinates = means @ basis
         centre = coordinates.mean(axis=0)
         coordinates -= centre
-        some = sample_rows(len(rows), _LEAVE_ONE_OUT_ROWS)
-        y = np.searchsorted(sums.classes, rows.labels[some])
+        self._residuals, self._starts = self._unseen(scatter, factors, basis, coordinates, rows)
+        variance = (
+            np.mean(self._residuals**2, axis=0)
+            if len(self._residuals)
+            else np.var(coordinates, axis=0)
+        )
+        variance = variance.astype(np.float64) + 1e-12
         n = sums.rows_per_class
-        A = scatter.rows(rows.features(some)) @ (basis * factors[:, None].astype(np.float32))
-        A -= centre + coordinates[y]
-        # A row is part of its class mean, which takes away one of n degrees of freedom.
-        A *= np.sqrt(n[y] / np.maximum(n[y] - 1.0, 0.5))[:, None]
-        if n.max() <= 1.0 + 1e-9:
-            A = coordinates
-        variance = np.average(A**2, axis=0) + 1e-12
         self.between, self.means, self.unknown = _shrunken_means(coordinates, n, variance)
         self.within = np.sqrt(variance)
         self.basis = basis * (factors * scatter.sizes)[:, None].astype(np.float32)
         self.centre = centre
 
+    def _unseen(
+        self,
+        scatter: _WideScatter,
+        factors: NDArray[np.float64],
+        basis: NDArray[np.float32],
+        means: NDArray[np.float64],
+        rows: Sample,
+    ) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+        """Deviations (m, q) of rows from their class means as if they had not been summed.
+
+        With more columns than rows, a row is close to its class mean for the most part because it
+        is part of it: with n rows, ``|a|^2 / n`` of the product of row and mean is its own. That is
+        taken away along the direction in which only this class mean lies.
+
+        Returns
+        -------
+        deviations : (m, q) sorted by class
+        starts : (C + 1,) index of the first one of each class
+        """
+        sums = self.sums
+        y = np.searchsorted(sums.classes, rows.labels)
+        n_of = sums.rows_per_class
+        usable = np.flatnonzero(n_of[y] > 1.0 + 1e-9)
+        some = usable[sample_rows(len(usable), _MAX_UNSEEN)]
+        some = some[np.argsort(y[some], kind="stable")]
+        y, X = y[some], scatter.rows(rows.features(some)) @ sp.diags_array(factors)
+        centre = np.asarray(scatter.means.mean(axis=0)).ravel() * factors
+        A = X @ basis - centre @ basis
+        w = rows.weights[some] * (sums.effective_rows / sums.total)
+        squares = (
+            np.asarray(X.multiply(X).sum(axis=1)).ravel() - 2.0 * (X @ centre) + centre @ centre
+        )
+        excess = w * (squares - np.einsum("mq,mq->m", A, means[y])) / np.maximum(n_of[y] - w, 1e-9)
+        gram = means.T @ means
+        gram[np.diag_indices_from(gram)] += 1e-6 * np.trace(gram) / len(gram)
+        A -= excess[:, None] * scipy.linalg.solve(gram, means[y].T, assume_a="pos").T
+        A -= means[y]
+        return A.astype(np.float32), np.searchsorted(y, np.arange(len(n_of) + 1))
+
     def draw(
         self, y: NDArray[np.intp], random: np.random.Generator, *, unseen: bool = False
     ) -> NDArray[np.float32]:
-        """Rows (m, k) of the classes `y`, normal with the class means and the scatter within."""
-        noise = random.standard_normal((len(y), len(self.within)), dtype=np.float32)
-        noise *= self.within.astype(np.float32)
-        return _around_means(self, noise, y, random, unseen)
+        """Rows (m, k) of the classes `y`: class means and deviations of rows, of their class if any."""
+        n_all = len(self._residuals)
+        if n_all == 0:
+            noise = random.standard_normal((len(y), len(self.within)), dtype=np.float32)
+            return _around_means(self, noise * self.within.astype(np.float32), y, random, unseen)
+        first, n_own = self._starts[y], np.diff(self._starts)[y]
+        any_row = random.integers(n_all, size=len(y))
+        chosen = np.where(n_own > 0, first + any_row % np.maximum(n_own, 1), any_row)
+        return np.asarray(self.means[y] + self._residuals[chosen])
 
     def projection(self, Q: NDArray[Any]) -> NDArray[np.float32]:
         """Projection (k, r) of the columns for a projection Q of the coordinates."""
@@ -745,9 +809,13 @@ def closed_form(whitening: Whitening, n_bits: int, deviation: float, seed: int) 
     Q, t = _rotated(means[:, :q] * reliability.astype(np.float32), n_bits, random)
     rotated = Q * reliability[:, None], t
     kinds = [rotated]
-    if reliability.min() < 0.7 * reliability.max():
+    if isinstance(whitening, WideWhitening):  # means of so few rows lie in all directions
+        n_compared = 0
+    else:
+        n_compared = _MAX_COMPARED_CLASSES
+    if n_compared and reliability.min() < 0.7 * reliability.max():
         kinds.append(_rotated(means[:, :q], n_bits, random))
-    if len(means) <= _MAX_COMPARED_CLASSES and n_bits > 1:
+    if len(means) <= n_compared and n_bits > 1:
         bisectors = _bisectors(means[:, :q], n_bits, random)
         mixed = tuple(
             np.concatenate([one[..., ::2], other[..., 1::2]], axis=-1)
