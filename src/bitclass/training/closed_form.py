@@ -17,6 +17,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from bitclass._native import SparseRows
 from bitclass.arrays import Features, class_blocks, sample_rows, signs
 from bitclass.codes import sign
 from bitclass.hash_function import HashFunction
@@ -562,6 +563,8 @@ class _WideScatter:
         n_within = max(sums.effective_rows - len(sums.classes), 1.0)
         within = n_within * self.within[X.indices] - gain * (X.data - own) ** 2
         within = np.maximum(within, 0.0) / np.maximum(n_within - w[of_entries], 1.0)
+        counts = sums.counts[self.columns]
+        within[(counts == counts.min())[X.indices]] = np.inf  # columns not kept without the row
         tried = [
             self._leave_one_out(one, X, within, y, classes, weights)
             for one in (ALPHAS if alpha is None else (alpha,))
@@ -710,6 +713,12 @@ class WideWhitening:
         any_row = random.integers(n_all, size=len(y))
         chosen = np.where(n_own > 0, first + any_row % np.maximum(n_own, 1), any_row)
         return np.asarray(self.means[y] + self._residuals[chosen])
+
+    def class_rows(self) -> SparseRows:
+        """Class means (C, k) as rows for refinement."""
+        of_classes = sp.csr_array(self.sums.feature_sums)[:, self.columns]
+        means = sp.diags_array(1.0 / self.sums.mass) @ of_classes @ sp.diags_array(1.0 / self.sizes)
+        return SparseRows.of(sp.csr_array(means, dtype=np.float32))
 
     def projection(self, Q: NDArray[Any]) -> NDArray[np.float32]:
         """Projection (k, r) of the columns for a projection Q of the coordinates."""
