@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,7 +67,6 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
     """
     trials = [_try(settings, collected, part) for part in _parts(collected)]
     accepted = _is_refinement_accepted(trials)
-    judged = Judged.joined([trial.of(accepted).judged for trial in trials]) if trials else None
     if accepted and len(trials) == 1 and collected.n_rows >= _MIN_ROWS_OF_ONE_MODEL:
         model_of_part, classes, alpha = trials[0].of(True), trials[0].classes, trials[0].alpha
         candidate = model_of_part.candidate
@@ -76,8 +77,11 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
     of_prior = [trial.of(accepted).prior_temperature for trial in trials]
     of_prior = of_prior or [1.0 / candidate.sharpness]
     model = candidate.model(classes, prior, math.exp(float(np.mean(np.log(of_prior)))))
-    if judged is not None:
+    if trials:
+        judged = Judged.joined([trial.of(accepted).judged for trial in trials])
         length = chosen_length(judged, settings.rescore)
+        if length != judged.length:  # scores depend on the length of the short list
+            judged = Judged.joined([trial.of(accepted).judge_with(length) for trial in trials])
         temperature, best_scores = judged.temperature(length), judged.best
     else:  # every class has a single row
         length = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
@@ -167,8 +171,9 @@ class _Attempt:
     """A model of a part of the rows, and how the others judge it."""
 
     candidate: Candidate
-    judged: Judged
     prior_temperature: float
+    judge_with: Callable[[int | None], Judged]  # a length of the short list
+    judged: Judged
 
 
 @dataclass(frozen=True)
@@ -203,7 +208,8 @@ def _try(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_])
     def attempt(candidate: Candidate) -> _Attempt:
         temperature = prior_temperature(candidate, judged, sums.classes, shares)
         model = candidate.model(sums.classes, prior, temperature)
-        return _Attempt(candidate, judge(model, judged, weights, settings.rescore), temperature)
+        judge_with = partial(judge, model, judged, weights)
+        return _Attempt(candidate, temperature, judge_with, judge_with(settings.rescore))
 
     refinement, refined = None, None
     if settings.refine and not settings.out_of_time:

@@ -461,6 +461,7 @@ class Judged:
     best : (n,), the best score
     correct : dict of length of the short list to (n,) whether the prediction is correct
     weights : (n,)
+    length : int, length of the short list with which rows were scored
     """
 
     listed: NDArray[np.float64]
@@ -469,6 +470,7 @@ class Judged:
     best: NDArray[np.float32]
     correct: dict[int, NDArray[np.bool_]]
     weights: NDArray[np.float64]
+    length: int
 
     @classmethod
     def joined(cls, parts: list[Judged]) -> Judged:
@@ -483,6 +485,7 @@ class Judged:
             np.concatenate([part.best for part in parts]),
             {n: np.concatenate([part.correct[n] for part in parts]) for n in lengths},
             np.concatenate([part.weights for part in parts]),
+            parts[0].length,
         )
 
     def accuracy(self, length: int) -> float:
@@ -630,7 +633,7 @@ def _score_gaps(
 
     with ThreadPoolExecutor(n_threads) as pool:
         list(pool.map(measure, range(0, n_rows, step)))
-    return Judged(listed, counts, gap, best, correct, weights)
+    return Judged(listed, counts, gap, best, correct, weights, model.rescore)
 
 
 def choose(closed: Judged, refined: Judged, errors: float) -> bool:
@@ -640,7 +643,7 @@ def choose(closed: Judged, refined: Judged, errors: float) -> bool:
     tells more than the number of correct predictions if rows are few, or in their accuracy; and it
     must not be worse by one standard error in the other.
     """
-    length = min(closed.correct, key=lambda n: abs(n - RESCORE_LENGTHS[0]))
+    length = closed.length
     likelihoods = [each.log_likelihoods(each.temperature(length)) for each in (closed, refined)]
     correct = [each.correct[length].astype(np.float64) for each in (closed, refined)]
     gains = [_gain(after - before, refined.weights) for before, after in (likelihoods, correct)]
