@@ -28,6 +28,7 @@ from bitclass.training.refine import (
     prior_temperature,
     refine,
     score_deviation,
+    sharpness,
 )
 from bitclass.training.settings import Settings
 from bitclass.training.sums import Collected, Sample, Sums
@@ -43,6 +44,9 @@ _MIN_JUDGED, _ENOUGH_JUDGED = 400, 1000
 _MIN_ROWS_OF_ONE_PART, _FOLDS = 1000, 3
 # With fewer rows than this the judged ones are missed, and the final model is fitted to all rows.
 _MIN_ROWS_OF_ONE_MODEL = 10_000
+# Temperature, in units of that of refinement, if no row can judge: about that of models of two rows
+# per class, which can be judged.
+_UNJUDGED_TEMPERATURE = 0.4
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,8 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
         candidate = model_of_part.candidate
     else:
         kind = trials[0].kind if trials else None  # that of the model which was judged
-        candidate, classes, alpha = _final(settings, collected, accepted, kind)
+        candidate, closed = _final(settings, collected, accepted, kind)
+        classes, alpha = closed.whitening.sums.classes, closed.whitening.alpha
     prior = _prior(settings, collected.all_sums().with_rows())
     of_prior = [trial.of(accepted).prior_temperature for trial in trials]
     of_prior = of_prior or [1.0 / candidate.sharpness]
@@ -85,15 +90,15 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
         temperature, best_scores = judged.temperature(length), judged.best
     else:  # every class has a single row
         length = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
-        temperature, best_scores = 1.0 / candidate.sharpness, None
+        temperature, best_scores = _UNJUDGED_TEMPERATURE / sharpness(closed)[1], None
     report = _report(settings, collected.n_rows, trials, accepted, alpha)
     return Fitted(calibrated(model, length, temperature, best_scores), report)
 
 
 def _final(
     settings: Settings, collected: Collected, accepted: bool, kind: str | None
-) -> tuple[Candidate, NDArray[Any], float]:
-    """The chosen kind of model of all rows."""
+) -> tuple[Candidate, ClosedForm]:
+    """The chosen kind of model of all rows, and its closed form."""
     sums, sample = collected.without(np.zeros(len(collected.pool), dtype=bool))
     closed, start = _closed(settings, sums.with_rows(), sample, kind)
     if accepted:
@@ -101,7 +106,7 @@ def _final(
         candidate = refine(quiet, start, sample, sample.select(np.arange(0))).candidate
     else:
         candidate = candidate_of(closed)
-    return candidate, closed.whitening.sums.classes, closed.whitening.alpha
+    return candidate, closed
 
 
 def _print_nothing(line: str) -> None:

@@ -45,6 +45,7 @@ __all__ = [
     "prior_temperature",
     "refine",
     "score_deviation",
+    "sharpness",
 ]
 
 # Row visits in total, at most and at least, and epochs; similarities to anchors need more.
