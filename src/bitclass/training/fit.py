@@ -138,11 +138,10 @@ def _closed(settings: Settings, sums: Sums, sample: Sample) -> tuple[ClosedForm,
         sums, settings.alpha, sample, settings.n_bits, all_directions=settings.kernel
     )
     deviation = score_deviation(sums.effective_rows / len(sums.classes))
-    model, start = (
-        closed_form(whitening, settings.n_bits, deviation, settings.seed)
-        for whitening in whitenings
-    )
-    return model, start
+    model = closed_form(whitenings[0], settings.n_bits, deviation, settings.seed)
+    if whitenings[1] is whitenings[0]:
+        return model, model
+    return model, closed_form(whitenings[1], settings.n_bits, deviation, settings.seed)
 
 
 @dataclass(frozen=True)
