@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from bitclass.training.refine import (
     prior_temperature,
     refine,
     score_deviation,
+    sharpness,
 )
 from bitclass.training.settings import Settings
 from bitclass.training.sums import Collected, Sample, Sums
@@ -42,6 +44,9 @@ _MIN_JUDGED, _ENOUGH_JUDGED = 400, 1000
 _MIN_ROWS_OF_ONE_PART, _FOLDS = 1000, 3
 # With fewer rows than this the judged ones are missed, and the final model is fitted to all rows.
 _MIN_ROWS_OF_ONE_MODEL = 10_000
+# Temperature, in units of that of refinement, if no row can judge: about that of models of two rows
+# per class, which can be judged.
+_UNJUDGED_TEMPERATURE = 0.4
 
 
 @dataclass(frozen=True)
@@ -66,34 +71,34 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
     """
     trials = [_try(settings, collected, part) for part in _parts(collected)]
     accepted = _is_refinement_accepted(trials)
-    judged = Judged.joined([trial.of(accepted).judged for trial in trials]) if trials else None
     if accepted and len(trials) == 1 and collected.n_rows >= _MIN_ROWS_OF_ONE_MODEL:
         model_of_part, classes, alpha = trials[0].of(True), trials[0].classes, trials[0].alpha
         candidate = model_of_part.candidate
     else:
         kind = trials[0].kind if trials else None  # that of the model which was judged
-        candidate, classes, alpha = _final(settings, collected, accepted, kind)
+        candidate, closed = _final(settings, collected, accepted, kind)
+        classes, alpha = closed.whitening.sums.classes, closed.whitening.alpha
     prior = _prior(settings, collected.all_sums().with_rows())
     of_prior = [trial.of(accepted).prior_temperature for trial in trials]
     of_prior = of_prior or [1.0 / candidate.sharpness]
     model = candidate.model(classes, prior, math.exp(float(np.mean(np.log(of_prior)))))
-    if judged is not None:
+    if trials:
+        judged = Judged.joined([trial.of(accepted).judged for trial in trials])
         length = chosen_length(judged, settings.rescore)
-        if length not in (settings.rescore, RESCORE_LENGTHS[0]):
-            # Scores, and so temperature and typicality, depend on the length of the short list.
-            judged = Judged.joined([trial.of(accepted).judge(length) for trial in trials])
+        if length != judged.length:  # scores depend on the length of the short list
+            judged = Judged.joined([trial.of(accepted).judge_with(length) for trial in trials])
         temperature, best_scores = judged.temperature(length), judged.best
     else:  # every class has a single row
         length = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
-        temperature, best_scores = 1.0 / candidate.sharpness, None
+        temperature, best_scores = _UNJUDGED_TEMPERATURE / sharpness(closed)[1], None
     report = _report(settings, collected.n_rows, trials, accepted, alpha)
     return Fitted(calibrated(model, length, temperature, best_scores), report)
 
 
 def _final(
     settings: Settings, collected: Collected, accepted: bool, kind: str | None
-) -> tuple[Candidate, NDArray[Any], float]:
-    """The chosen kind of model of all rows."""
+) -> tuple[Candidate, ClosedForm]:
+    """The chosen kind of model of all rows, and its closed form."""
     sums, sample = collected.without(np.zeros(len(collected.pool), dtype=bool))
     closed, start = _closed(settings, sums.with_rows(), sample, kind)
     if accepted:
@@ -101,7 +106,7 @@ def _final(
         candidate = refine(quiet, start, sample, sample.select(np.arange(0))).candidate
     else:
         candidate = candidate_of(closed)
-    return candidate, closed.whitening.sums.classes, closed.whitening.alpha
+    return candidate, closed
 
 
 def _print_nothing(line: str) -> None:
@@ -171,9 +176,9 @@ class _Attempt:
     """A model of a part of the rows, and how the others judge it."""
 
     candidate: Candidate
-    judged: Judged
-    judge: Callable[[int | None], Judged]
     prior_temperature: float
+    judge_with: Callable[[int | None], Judged]  # a length of the short list
+    judged: Judged
 
 
 @dataclass(frozen=True)
@@ -208,11 +213,8 @@ def _try(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_])
     def attempt(candidate: Candidate) -> _Attempt:
         temperature = prior_temperature(candidate, judged, sums.classes, shares)
         model = candidate.model(sums.classes, prior, temperature)
-
-        def judged_at(length: int | None) -> Judged:
-            return judge(model, judged, weights, length)
-
-        return _Attempt(candidate, judged_at(settings.rescore), judged_at, temperature)
+        judge_with = partial(judge, model, judged, weights)
+        return _Attempt(candidate, temperature, judge_with, judge_with(settings.rescore))
 
     refinement, refined = None, None
     if settings.refine and not settings.out_of_time:

@@ -24,6 +24,7 @@ from bitclass.training.closed_form import ClosedForm, DenseWhitening, WideWhiten
 from bitclass.training.settings import Settings
 from bitclass.training.steps import (
     DenseProjection,
+    MeanSteps,
     Objective,
     Schedule,
     SparseProjection,
@@ -44,12 +45,17 @@ __all__ = [
     "prior_temperature",
     "refine",
     "score_deviation",
+    "sharpness",
 ]
 
 # Row visits in total, at most and at least, and epochs; similarities to anchors need more.
 _MAX_EPOCHS, _MAX_VISITS, _MIN_VISITS = 12, 250_000, 40_000
 _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
 _ROWS_PER_STEP, _ROWS_PER_LARGE_STEP, _MANY_ROWS = 256, 512, 20_000
+# The same for wide rows.
+_WIDE_EPOCHS, _MAX_WIDE_VISITS, _MIN_WIDE_VISITS = 5, 1_000_000, 50_000
+# The same if weights are class means: visits of each class, and classes per step to start from.
+_EPOCHS_OF_CLASSES, _CLASSES_PER_STEP, _MAX_ROWS_OF_CLASS = 1, 128, 16
 _ROWS_PER_BLOCK = 1024
 _TYPICALITY_QUANTILES = 256
 _MIN_DRAWN_SHARE = 1 / 32  # fewer drawn rows cost more than they bring
@@ -238,15 +244,39 @@ class _TrainingRows:
                 yield rows, y, weights
 
 
+class _RowsOfClasses(_TrainingRows):
+    """Mini-batches of all rows of some classes, many of them near each other."""
+
+    def __init__(self, closed: ClosedForm, sample: Sample, random: np.random.Generator) -> None:
+        super().__init__(closed, sample, len(sample), random)
+        self.steps: MeanSteps | None = None
+
+    def batches(
+        self, n_per_step: int
+    ) -> Iterator[tuple[Any, NDArray[np.intp], NDArray[np.float32]]]:
+        """Mini-batches without end; in each pass they start from each class about once."""
+        assert self.steps is not None
+        counts = np.bincount(self.y, minlength=len(self.log_shares))
+        starts = np.cumsum(counts) - counts
+        while True:
+            order = self._random.permutation(len(self))
+            order = order[np.argsort(self.y[order], kind="stable")]
+            seeds = self._random.permutation(np.flatnonzero(counts))
+            for start in range(0, len(seeds), n_per_step):
+                classes = self.steps.near_classes(seeds[start : start + n_per_step])
+                lengths = np.minimum(counts[classes], _MAX_ROWS_OF_CLASS)
+                skipped = starts[classes] - (np.cumsum(lengths) - lengths)
+                chosen = order[np.arange(int(lengths.sum())) + np.repeat(skipped, lengths)]
+                yield self.rows[chosen], self.y[chosen], self._weights[chosen]
+
+
 class _SparseCoordinates:
-    """Scaled columns of sparse rows, by row index."""
+    """Columns of sparse rows, divided by their sizes, by row index."""
 
     def __init__(self, whitening: WideWhitening, sample: Sample) -> None:
-        self._rows = sp.csr_array(
-            sp.csr_array(sample.features())[:, whitening.columns], dtype=np.float32
-        )
-        self._rows.eliminate_zeros()
-        self._rows.data *= whitening.factors[self._rows.indices]
+        rows = sample.features()[:, whitening.columns]
+        self._rows = sp.csr_array(rows, dtype=np.float32)
+        self._rows.data /= whitening.sizes[self._rows.indices]
 
     def __getitem__(self, chosen: NDArray[np.intp]) -> SparseRows:
         return SparseRows.of(self._rows[chosen])
@@ -297,9 +327,18 @@ def refine(settings: Settings, closed: ClosedForm, sample: Sample, judged: Sampl
         max_epochs, max_visits = _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS
     width = whitening.means.shape[1]
     max_rows = min(max_visits, max(1024, settings.max_bytes // (4 * width)))
+    if isinstance(whitening, WideWhitening):
+        max_rows = len(sample)
     rows = _TrainingRows(closed, sample, max_rows, random)
     n_visits = max(min(max_epochs * len(rows), max_visits), _MIN_VISITS)
     n_per_step = _ROWS_PER_STEP if len(rows) < _MANY_ROWS else _ROWS_PER_LARGE_STEP
+    if isinstance(whitening, WideWhitening):
+        n_visits = max(min(_WIDE_EPOCHS * len(rows), _MAX_WIDE_VISITS), _MIN_WIDE_VISITS)
+        n_per_step = _ROWS_PER_STEP
+        if len(closed.weights) > settings.learned_classes:
+            rows = _RowsOfClasses(closed, sample, random)
+            n_per_step = _CLASSES_PER_STEP
+            n_visits = _EPOCHS_OF_CLASSES * len(closed.weights)
     n_steps = max(1, n_visits // n_per_step)
     steps = _start(settings, closed, rows, Schedule(n_steps), random)
     A_judged = _coordinates(whitening, judged) if len(judged) else None
@@ -373,6 +412,20 @@ def _start(
 
     objective = Objective(sharpness(closed), rows.log_shares)
     bias = np.zeros(n_classes, dtype=np.float32)
+    if isinstance(rows, _RowsOfClasses):
+        assert isinstance(whitening, WideWhitening)
+        of_classes = whitening.class_rows()
+
+        def mean_signs() -> NDArray[np.int8]:
+            found = np.empty(closed.weights.shape, dtype=np.int8)
+            for part in class_blocks(n_classes):
+                found[part] = sign(projection.scores(of_classes[part]))
+            return found
+
+        rows.steps = MeanSteps(
+            projection, closed.weights, None, bias, objective, schedule, random, mean_signs
+        )
+        return rows.steps
     return Steps(projection, closed.weights, means, bias, objective, schedule, random, class_means)
 
 
@@ -404,6 +457,7 @@ class Judged:
     best : (n,), the best score
     correct : dict of length of the short list to (n,) whether the prediction is correct
     weights : (n,)
+    length : int, length of the short list with which rows were scored
     """
 
     listed: NDArray[np.float64]
@@ -412,6 +466,7 @@ class Judged:
     best: NDArray[np.float32]
     correct: dict[int, NDArray[np.bool_]]
     weights: NDArray[np.float64]
+    length: int
 
     @classmethod
     def joined(cls, parts: list[Judged]) -> Judged:
@@ -426,6 +481,7 @@ class Judged:
             np.concatenate([part.best for part in parts]),
             {n: np.concatenate([part.correct[n] for part in parts]) for n in lengths},
             np.concatenate([part.weights for part in parts]),
+            parts[0].length,
         )
 
     def accuracy(self, length: int) -> float:
@@ -573,7 +629,7 @@ def _score_gaps(
 
     with ThreadPoolExecutor(n_threads) as pool:
         list(pool.map(measure, range(0, n_rows, step)))
-    return Judged(listed, counts, gap, best, correct, weights)
+    return Judged(listed, counts, gap, best, correct, weights, model.rescore)
 
 
 def choose(closed: Judged, refined: Judged, errors: float) -> bool:
@@ -583,7 +639,7 @@ def choose(closed: Judged, refined: Judged, errors: float) -> bool:
     tells more than the number of correct predictions if rows are few, or in their accuracy; and it
     must not be worse by one standard error in the other.
     """
-    length = min(closed.correct, key=lambda n: abs(n - RESCORE_LENGTHS[0]))
+    length = closed.length
     likelihoods = [each.log_likelihoods(each.temperature(length)) for each in (closed, refined)]
     correct = [each.correct[length].astype(np.float64) for each in (closed, refined)]
     gains = [_gain(after - before, refined.weights) for before, after in (likelihoods, correct)]
