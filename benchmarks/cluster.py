@@ -29,7 +29,7 @@ from bitclass import BinaryCodeClassifier
 from bitclass.dask import DaskBinaryCodeClassifier
 from harness import seconds_of, threads_of_all, write_page
 
-HINGE: dict[str, Any] = {"n_bits": 128, "random_state": 0}
+PARAMETERS: dict[str, Any] = {"n_bits": 128, "random_state": 0}
 
 
 @contextmanager
@@ -78,12 +78,12 @@ def overhead(n: int, d: int, n_classes: int, n_rounds: int) -> list[dict[str, An
         # A worker sums the rows in its memory: on a busy machine, one may have most of them.
         client.rebalance([X, y])
         held = Counter(itertools.chain.from_iterable(client.who_has(X).values()))
-        DaskBinaryCodeClassifier(**HINGE).fit(X[: n // 16], y[: n // 16])
+        DaskBinaryCodeClassifier(**PARAMETERS).fit(X[: n // 16], y[: n // 16])
         for _ in range(n_rounds):
-            distributed = DaskBinaryCodeClassifier(**HINGE)
+            distributed = DaskBinaryCodeClassifier(**PARAMETERS)
             seconds["cluster"].append(seconds_of(lambda: distributed.fit(X, y)))
             with threads_of_all(2):
-                alone = BinaryCodeClassifier(**HINGE)
+                alone = BinaryCodeClassifier(**PARAMETERS)
                 seconds["memory"].append(seconds_of(lambda: alone.fit(here, labels)))
     medians = {name: statistics.median(taken) for name, taken in seconds.items()}
     return [
@@ -114,7 +114,7 @@ def traffic(n: int, d: int, n_classes: int) -> list[dict[str, Any]]:
             wait([X, y])
             y = y.compute()  # its blocks may be on other workers than those of X
             before = sum(client.run(received).values())
-            DaskBinaryCodeClassifier(**HINGE).fit(X, y)
+            DaskBinaryCodeClassifier(**PARAMETERS).fit(X, y)
             between = sum(client.run(received).values()) - before
             sums = 8 * d * (d + n_classes)
             found.append({"rows": rows, "bytes of rows": X.nbytes})
@@ -133,7 +133,7 @@ def kills(n_kills: int, n: int, d: int, n_classes: int) -> list[dict[str, Any]]:
     }
     with dask.config.set(settings), cluster() as client:
         for _ in range(2):  # the second time, everything is imported
-            expected = DaskBinaryCodeClassifier(**HINGE)
+            expected = DaskBinaryCodeClassifier(**PARAMETERS)
             undisturbed = seconds_of(lambda: expected.fit(X, y))
         for number in range(n_kills):
             client.wait_for_workers(2)
@@ -146,7 +146,7 @@ def kills(n_kills: int, n: int, d: int, n_classes: int) -> list[dict[str, Any]]:
 
             killer = threading.Timer(draw.uniform(0.05, 0.9) * undisturbed, kill)
             killer.start()
-            found = DaskBinaryCodeClassifier(**HINGE)
+            found = DaskBinaryCodeClassifier(**PARAMETERS)
             taken = seconds_of(lambda: found.fit(X, y))
             killer.cancel()
             killer.join()

@@ -23,7 +23,7 @@ tar -C "$prefix/lib" -c --exclude=__pycache__ --exclude=site-packages --exclude=
 
 install() { "$python" -m pip install --quiet --no-compile --target "$root/app" "$@"; }
 install "numpy>=2.1" "safetensors>=0.4" "typer>=0.19" "rich>=13" "starlette>=0.40" "uvicorn>=0.32" "httptools>=0.6" \
-  "uvloop>=0.20" "orjson>=3.10"
+  "uvloop>=0.20" "orjson>=3.10" "prometheus-client>=0.20"
 install --no-deps --no-index --find-links "$wheels" bitclass
 rm -rf "$root/app/bin" "$root/app/numpy/f2py" "$root"/app/numpy/_core/include
 find "$root/app" -type d \( -name tests -o -name __pycache__ \) -prune -exec rm -rf {} +

@@ -7,8 +7,7 @@ import chromium
 import pytest
 import services
 
-from bitclass.serving import ServedModel, Service
-from bitclass.serving.explorer import Explorer
+from bitclass.serving import ServedModel
 from bitclass.storage import load, save
 
 
@@ -43,32 +42,18 @@ def service(paths):
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory):
-    """Model and gallery of a folder of drawn images."""
+def served():
+    """A model of drawn images."""
     pytest.importorskip("PIL", reason="the page needs bitclass[images]")
-    import explore_images
-
-    folder = tmp_path_factory.mktemp("drawn") / "images"
-    explore_images.draw_folder(folder)
-    return explore_images.served_folder(folder)
-
-
-@pytest.fixture(scope="session")
-def explorer(served):
-    return Explorer(served)
-
-
-@pytest.fixture(scope="session")
-def texts_explorer():
-    return Explorer(ServedModel("texts", services.text_model()))
+    return services.image_model()
 
 
 @pytest.fixture(scope="session")
 def server(served):
-    """A server of the page, with additional models of rows and of texts."""
+    """A service of models of images, rows and texts, in a thread."""
     rows_only = ServedModel("rows", served.model)
     texts = ServedModel("texts", services.text_model())
-    with services.in_thread(Service([served, rows_only, texts])) as running:
+    with services.in_thread(served, rows_only, texts) as running:
         yield running
 
 

@@ -3,6 +3,7 @@
 import functools
 import http.client
 import http.server
+import io
 import json
 import os
 import re
@@ -11,18 +12,21 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import uvicorn
 
 from bitclass import BinaryCodeClassifier, PackedModel
 from bitclass.codes import pack
 from bitclass.hash_function import HashFunction
-from bitclass.serving import listen
-from bitclass.serving.server import serve_in_thread
+from bitclass.serving import Limits, ServedModel, Service, listen
+from bitclass.serving.server import configuration
 from bitclass.text import NgramHasher
+from small_network import small_network
 
 COMMAND = Path(sys.executable).with_name("bitclass")
 PATIENCE = 60.0
@@ -149,12 +153,64 @@ def files_served(folder):
 
 
 @contextmanager
-def in_thread(app):
-    """Serve an application in a thread of this process."""
+def in_thread(*models, **limits):
+    """Serve models in a thread of this process."""
+    limits = Limits(**limits)
+    app = Service({served.name: served for served in models}, limits=limits)
     listener = listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
-    stop = serve_in_thread(app, listener)
+    server = uvicorn.Server(configuration(app, limits))
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    wait_until(lambda: server.started)
     try:
-        yield SimpleNamespace(port=port, url=f"http://127.0.0.1:{port}/")
+        yield SimpleNamespace(port=port, url=f"http://127.0.0.1:{port}/", app=app)
     finally:
-        stop()
+        server.should_exit = True
+        thread.join()
+
+
+def wait_until(true):
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def memory(process):
+    """Resident memory of a process now and at its peak, in bytes."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    found = {line.split(":")[0]: line.split()[1] for line in lines if line.startswith("Vm")}
+    return 1024 * int(found["VmRSS"]), 1024 * int(found["VmHWM"])
+
+
+# Images of three classes, drawn for the tests, and a model trained on them. The names would be
+# markup if they were not escaped.
+CLASSES = ("stripes", "<b>bars", "<img src=x onerror=alert(1)>")
+
+
+def drawn(kind, seed, side=48):
+    """An image of one of the classes, (side, side, 3)."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[:side, :side] / side
+    kinds = (y, x, (x + y) / 1.4)
+    grey = 0.5 + 0.4 * np.sin(2 * np.pi * rng.uniform(3.5, 5) * kinds[kind] + rng.uniform(0, 6))
+    colours = np.array([[90, 160, 255], [255, 150, 80], [130, 220, 120]])
+    image = grey[:, :, None] * colours[kind] + rng.normal(0, 6, (side, side, 1))
+    return np.clip(image, 0, 255).astype(np.uint8)
+
+
+def encoded(pixels, format="PNG", **options):
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, format, **options)
+    return stream.getvalue()
+
+
+def image_model():
+    network = small_network()
+    images = [encoded(drawn(kind, seed)) for kind in range(3) for seed in range(12)]
+    labels = [name for name in CLASSES for _ in range(12)]
+    model = BinaryCodeClassifier(96, random_state=0).fit(network.rows(images), labels)
+    return ServedModel("drawn", model.packed(), network, "images")

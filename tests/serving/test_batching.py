@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import services
 
+from bitclass.serving import ServedModel
 from bitclass.serving.batching import MAX_BATCH_ROWS, Batcher
 
 
@@ -15,6 +16,7 @@ class HeldModel:
 
     def __init__(self, model):
         self.model, self.calls, self.go_on = model, [], threading.Event()
+        self.classes = model.classes
 
     def predict(self, X):
         self.calls.append(len(X))
@@ -32,11 +34,12 @@ def gathered(jobs):
     batches = []
 
     async def run():
-        batcher = Batcher(model, lambda *counts: batches.append(counts))
-        tasks = [asyncio.create_task(batcher.predict(services.rows(1, 99)))]
+        batcher = Batcher(lambda *counts: batches.append(counts))
+        served = ServedModel("m", model)
+        tasks = [asyncio.create_task(batcher.predict(served, services.rows(1, 99)))]
         while not model.calls:
             await asyncio.sleep(0)
-        tasks += [asyncio.create_task(batcher.predict(X, top)) for X, top in jobs]
+        tasks += [asyncio.create_task(batcher.predict(served, X, top)) for X, top in jobs]
         await asyncio.sleep(0)  # each of them waits now
         model.go_on.set()
         return await asyncio.gather(*tasks, return_exceptions=True)
@@ -49,9 +52,9 @@ def test_waiting_jobs_are_predicted_in_one_call():
     parts = [services.rows(n, n) for n in (1, 5, 2, 8)]
     answers, calls, model, batches = gathered([(X, 0) for X in parts])
     assert calls == [16]
-    assert batches == [(1, 1), (4, 16)]
+    assert batches == [("m", 1, 1), ("m", 4, 16)]
     for X, answer in zip(parts, answers, strict=True):
-        np.testing.assert_array_equal(answer, [model.predict(X)[:, None]])
+        np.testing.assert_array_equal(answer.labels, model.predict(X)[:, None])
 
 
 def test_only_equal_kinds_of_jobs_share_a_call():
@@ -61,9 +64,10 @@ def test_only_equal_kinds_of_jobs_share_a_call():
     assert calls == [6, (6, 4), 3]
     for (X, top), answer in zip(jobs, answers, strict=True):
         expected = model.top_classes(X, max(1, top), probabilities=True)
-        assert len(answer) == (3 if top else 1)
+        assert (answer.distances is None) == (top == 0)
         for found, right in zip(answer, expected, strict=False):
-            np.testing.assert_array_equal(found, right)
+            if found is not None:
+                np.testing.assert_array_equal(found, right)
 
 
 def test_a_bad_row_fails_its_own_request_only():
@@ -84,14 +88,15 @@ def test_batches_are_limited():
 
 def test_a_disconnected_client_does_not_stop_the_others():
     model = services.random_model(range(30))
+    served = ServedModel("m", model)
 
     async def run():
-        batcher = Batcher(model, lambda *counts: None)
-        gone = asyncio.create_task(batcher.predict(services.rows(1)))
+        batcher = Batcher(lambda *counts: None)
+        gone = asyncio.create_task(batcher.predict(served, services.rows(1)))
         await asyncio.sleep(0)
         gone.cancel()
         with pytest.raises(asyncio.CancelledError):
             await gone
-        return await batcher.predict(services.rows(2))
+        return await batcher.predict(served, services.rows(2))
 
     np.testing.assert_array_equal(asyncio.run(run())[0][:, 0], model.predict(services.rows(2)))

@@ -2,10 +2,13 @@
 
 import base64
 import json
+import re
 
 import chromium
-import explore_images
 import pytest
+import services
+
+from bitclass.serving import ServedModel
 
 pytestmark = chromium.needed
 
@@ -15,9 +18,8 @@ def browser(running, server):
     """A newly opened page; there must be no console messages and no alerts."""
     running.screen(1280)
     running.go(server.url)
-    for part in ("images", "list"):
+    for part in ("pairs", "list"):
         running.wait_for(f"document.querySelectorAll('#{part} li').length")
-    running.wait_for("document.getElementById('pairs-text').textContent")
     running.problems.clear()
     yield running
     assert running.problems == []
@@ -27,7 +29,7 @@ def browser(running, server):
 @pytest.fixture
 def image(tmp_path):
     path = tmp_path / "<i>new & odd.png"
-    path.write_bytes(explore_images.encoded(explore_images.drawn(1, 500)))
+    path.write_bytes(services.encoded(services.drawn(1, 500)))
     return path
 
 
@@ -90,10 +92,10 @@ def dropped(browser, content, name, kind, event, target="document.body"):
     )
 
 
-def test_a_chosen_image_is_shown_with_code_classes_and_images(browser, image, explorer, served):
+def test_a_chosen_image_is_shown_with_code_and_classes(browser, image, served):
     browser.choose_file("#file", image)
     looked_at(browser, image.name)
-    answer = explorer.look(served.features([image.read_bytes()]))
+    answer = served.page.look(served.extractor.rows([image.read_bytes()]))
     n_set = answer["bits"].count("1")
     assert text(browser, "#code-text") == f"Code: 96 bits, {n_set} set"
     # Set and unset bits are squares of different classes.
@@ -114,10 +116,8 @@ def test_a_chosen_image_is_shown_with_code_classes_and_images(browser, image, ex
         assert share == "< 0.1 %" or float(share[:-2]) == pytest.approx(
             100 * each["probability"], abs=0.051
         )
-    shown = of_each(browser, "#near a", "e.getAttribute('href')")
-    assert shown == [f"#image-{each['row']}" for each in answer["images"]]
     browser.wait_for("document.getElementById('shown').naturalWidth === 48")
-    assert text(browser, "#status").startswith("Nearest class: <b>bars, ")
+    assert re.fullmatch(r"Best class: <b>bars, [0-9.]+ %\.", text(browser, "#status"))
     assert browser.value("document.getElementById('why-section').hidden")  # of texts only
     # Every control and image has a name.
     tree = browser.call("Accessibility.getFullAXTree")["nodes"]
@@ -133,10 +133,10 @@ def test_a_chosen_image_is_shown_with_code_classes_and_images(browser, image, ex
 
 @pytest.mark.parametrize("event", ["drop", "paste"])
 def test_an_image_is_dropped_or_pasted(browser, event):
-    content = explore_images.encoded(explore_images.drawn(3, 77), "JPEG")
+    content = services.encoded(services.drawn(2, 77), "JPEG")
     dropped(browser, content, "brought.jpg", "image/jpeg", event)
     looked_at(browser, "brought.jpg")
-    assert text(browser, "#classes .name") == "rings & dots"
+    assert text(browser, "#classes .name") == services.CLASSES[2]
 
 
 def test_an_invalid_image_is_reported_and_the_next_one_works(browser, image):
@@ -158,33 +158,22 @@ def test_a_file_that_is_too_large_is_not_sent(browser):
     assert text(browser, "#error").startswith("large.png has 0.0 MB; the maximum is")
 
 
-def test_the_page_is_used_with_the_keyboard_alone(browser):
-    # The name of the page, models, a file, confused classes, search, classes, filter, images.
+def test_the_page_is_used_with_the_keyboard_alone(browser, server):
     stops = []
-    while not stops or stops[-1] != "#image-0":
+    while not stops or stops[-1] != "search":
         browser.key("Tab", number=9)
-        stops.append(
-            browser.value(
-                "document.activeElement.id || document.activeElement.getAttribute('href')"
-            )
-        )
-    n_links = browser.value("document.querySelectorAll('#pairs a, #list a').length")
-    assert [stop for stop in stops if not stop.startswith("#class-")] == [
-        "#", "model", "file", "search", "wrong", "#image-0",
-    ]  # fmt: skip
-    assert len(stops) == 6 + n_links
-    outline = browser.value("getComputedStyle(document.activeElement).outlineStyle")
-    assert outline == "solid"
+        stops.append(browser.value("document.activeElement.id"))
+    assert stops == ["", "model", "file", "search"]  # the first is the name of the page
+    assert browser.value("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    browser.go(f"{server.url}?model=texts")
+    browser.wait_for("document.querySelector('#list li')")
+    browser.value("document.getElementById('text').focus()")
+    browser.call("Input.insertText", text="some music")
     browser.key("Enter", text="\r", number=13)
-    looked_at(browser, "<b>bars: <b>bars/00.png")
+    looked_at(browser, "some music")
     assert browser.value("document.activeElement.id") == "result-title"
-    browser.key("Tab", number=9)
-    assert browser.value("document.activeElement.closest('#near') !== null")
-    first = browser.value("document.activeElement.getAttribute('href')")
-    browser.key("Enter", text="\r", number=13)
-    browser.wait_for(f"location.hash === {json.dumps(first)}")
-    browser.value("history.back()")
-    looked_at(browser, "<b>bars: <b>bars/00.png")
+    top, bottom = "e.getBoundingClientRect().top", "e.getBoundingClientRect().bottom - innerHeight"
+    assert of_each(browser, "#status", f"{top} > -1 && {bottom} <= 0") == [True]
 
 
 def test_the_file_input_shows_its_focus(browser):
@@ -193,37 +182,31 @@ def test_the_file_input_shows_its_focus(browser):
     assert browser.value("document.getElementById('file').labels[0].id") == "drop"
 
 
-def test_a_url_shows_its_image(browser, server):
-    browser.go(f"{server.url}#image-13")
-    looked_at(browser, "<img src=x onerror=alert(1)>: <img src=x onerror=alert(1)>/01.png")
-
-
-def test_names_of_files_and_classes_are_text_and_never_markup(browser):
-    browser.value("location.hash = '#image-36'")
-    looked_at(browser, f"stripes: stripes/{explore_images.HOSTILE_NAME}")
-    browser.wait_for("document.getElementById('shown').complete")  # others load when in sight
-    assert texts(browser, "b, i, img[src=x], [onerror], [onload]") == []
-    assert set(texts(browser, "#classes .name")) == set(explore_images.CLASSES)
-
-
 def test_only_the_last_query_is_shown(browser):
     """A late answer must not replace that of a newer query."""
     browser.value(
         """(() => {
           const real = window.fetch;
+          let first = true;
           window.fetch = async (address, options) => {
-            if (String(address).endsWith("/1")) await new Promise((go) => (window.letGo = go));
-            return real(address, options);
+            if (first) {
+              first = false;
+              await new Promise((go) => (window.letGo = go));
+            }
+            const answer = await real(address, options);
+            window.answered = (window.answered ?? 0) + 1;
+            return answer;
           };
         })()"""
     )
-    browser.value("location.hash = '#image-1'")
-    browser.wait_for("window.letGo")
-    browser.value("location.hash = '#image-20'")
-    browser.wait_for("document.getElementById('result-title').textContent")
-    title = text(browser, "#result-title")
-    browser.value("letGo(), new Promise(done => setTimeout(done, 300))")
-    assert text(browser, "#result-title") == title
+    for i in range(2):
+        content = services.encoded(services.drawn(i, 77))
+        dropped(browser, content, f"{i}.png", "image/png", "drop")
+    looked_at(browser, "1.png")
+    browser.value("letGo()")
+    browser.wait_for("window.answered === 2")
+    browser.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert text(browser, "#result-title") == "1.png"
 
 
 @pytest.mark.parametrize("width", [320, 390, 1280])
@@ -235,7 +218,7 @@ def test_no_overflow_at_any_width_and_legible_text(browser, image, width, scheme
     assert browser.value("document.documentElement.scrollWidth") <= width
     assert max(of_each(browser, "main *", "e.getBoundingClientRect().right")) <= width + 1
     assert browser.value(CONTRASTS) == []
-    controls = ".button, .images a, .list a, .controls input[type=search], select"
+    controls = ".button, .controls input[type=search], select"
     height = "e.offsetParent ? e.getBoundingClientRect().height : 40"
     assert min(of_each(browser, controls, height)) >= 40
 
@@ -268,33 +251,15 @@ CONTRASTS = """
 """
 
 
-def test_classes_are_searched_and_lead_to_their_images(browser):
-    assert sorted(texts(browser, "#list strong")) == sorted(explore_images.CLASSES)
-    fill(browser, "search", "RING", "input")
+def test_classes_are_searched(browser):
+    assert sorted(texts(browser, "#list strong")) == sorted(services.CLASSES)
+    fill(browser, "search", "BARS", "input")
     wait_for_text(browser, "list-text", "1 class")
-    assert texts(browser, "#list strong") == ["rings & dots"]
-    browser.value("document.querySelector('#list a').click()")
-    wait_for_text(browser, "images-text", "12 images")
-    assert text(browser, "#images-title") == "Images of rings & dots"
-    assert texts(browser, "#images a span:first-of-type") == ["rings & dots"] * 12
-    click(browser, "all")
-    wait_for_text(browser, "images-text", "48 images")
+    assert texts(browser, "#list strong") == ["<b>bars"]
+    # Names of classes are text and never markup.
+    assert texts(browser, "b, img[src=x], [onerror]") == []
     fill(browser, "search", "absent", "input")
     wait_for_text(browser, "list-text", "0 classes")
-
-
-def test_more_images_are_added_until_all_are_shown(browser):
-    assert len(texts(browser, "#images li")) == 24
-    click(browser, "more-images")
-    browser.wait_for("document.querySelectorAll('#images li').length === 48")
-    assert browser.value("document.getElementById('more-images').hidden")
-
-
-def test_misclassified_images_are_filtered(browser, explorer):
-    n_wrong = explorer.images(wrong=True)["total"]
-    click(browser, "wrong")
-    wait_for_text(browser, "images-text", f"{n_wrong} image{'s' if n_wrong != 1 else ''}")
-    assert len(texts(browser, "#pairs li")) == len(explorer.pairs["pairs"])
 
 
 def test_another_model_is_chosen(browser, served):
@@ -302,7 +267,6 @@ def test_another_model_is_chosen(browser, served):
     browser.wait_for("location.search === '?model=rows' && document.querySelector('#list li')")
     browser.wait_for("document.querySelectorAll('#pairs li').length")
     assert f"{served.model.n_features:,} features" in text(browser, "#facts")
-    assert texts(browser, "#list a") == []  # there are no images that a class could lead to
     assert text(browser, "#pairs .hint").endswith("apart")
     assert browser.value("document.getElementById('drop').hidden")
 
@@ -315,7 +279,7 @@ def classify(browser, server, asked):
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_text_is_classified_and_its_n_grams_listed(browser, server, texts_explorer, width):
+def test_a_text_is_classified_and_its_n_grams_listed(browser, server, width):
     browser.screen(width)
     classify(browser, server, "some <b>music</b>")
     looked_at(browser, "some <b>music</b>")
@@ -323,7 +287,8 @@ def test_a_text_is_classified_and_its_n_grams_listed(browser, server, texts_expl
     assert browser.value("document.getElementById('shown').hidden")
     assert browser.value("document.documentElement.scrollWidth") <= width
     assert browser.value(CONTRASTS) == []
-    answer, minus = texts_explorer.look(["some <b>music</b>"])["classes"], "\u2212"
+    page = ServedModel("texts", services.text_model()).page
+    answer, minus = page.look(["some <b>music</b>"])["classes"], "\u2212"
     assert texts(browser, "#why-class option") == ["music", "door"]
     for i, found in enumerate(answer):
         fill(browser, "why-class", i, "change")
@@ -338,6 +303,14 @@ def test_a_text_is_classified_and_its_n_grams_listed(browser, server, texts_expl
             "against" if share < 0 else "for" for share in shares
         ]
     assert answer[0]["ngrams"][0][1] > 0 > answer[1]["ngrams"][-1][1]
+
+
+def test_an_input_of_no_known_class_is_none_of_these(browser):
+    answer = {"classes": [{"label": "a", "probability": 0.9}], "typicality": 0.01}
+    for typicality, told in ((0.01, "None of these: 99.0 % of the known inputs fit better. Nearest "
+                              "class: a, 90.0 %."), (0.5, "Best class: a, 90.0 %.")):  # fmt: skip
+        given = json.dumps(answer | {"typicality": typicality})
+        assert browser.value(f"verdict({given})") == told
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,11 @@
-"""`/predict`: plain JSON, images, limits, and metrics."""
+"""`/predict`: plain JSON, texts, images, errors, and metrics."""
 
 import ast
 import base64
 import http.client
 import json
 import re
-import socket
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +15,7 @@ import services
 import tritonclient.http as triton
 
 from bitclass import serving
-from bitclass.serving import ServedModel, Service, server
+from bitclass.serving import ServedModel
 
 
 @pytest.mark.parametrize("name", ["words", "numbers"])
@@ -28,7 +26,7 @@ def test_labels_and_best_classes_are_those_of_the_model(service, loaded, name):
     assert services.ask_json(service, "POST", f"/predict/{name}", body) == (200, expected)
     _, answer = services.ask_json(service, "POST", f"/predict/{name}?top=4", body)
     top, names = answer.pop("top"), ("label", "distance", "probability")
-    for key, values in zip(names, model.top_classes(X, 4, probabilities=True), strict=True):
+    for key, values in zip(names, model.top_classes(X, 4, probabilities=True)[:3], strict=True):
         assert [[each[key] for each in row] for row in top] == values.tolist()
     assert answer == expected
 
@@ -44,10 +42,20 @@ def test_labels_and_best_classes_are_those_of_the_model(service, loaded, name):
         ("/predict", {"texts": ["a"]}, 400, "model words takes rows, found 'texts'"),
         ("/predict", {"rows": [[0] * 12] * 1001}, 400, "1 to 1000 elements, found 1001"),
         ("/predict", {"rows": "abc"}, 400, "found 'abc'"),
-        ("/predict", {"rows": [0] * 12}, 400, "shape (n, 12), found (12,)"),
-        ("/predict", {"rows": [[0] * 11]}, 400, "shape (n, 12), found (1, 11)"),
-        ("/predict", {"rows": [[0] * 12, [0] * 11]}, 400, "the same length"),
-        ("/predict", {"rows": [["a"] * 12]}, 400, "lists of numbers"),
+        ("/predict", {"rows": [0] * 12}, 400, "rows must be lists of 12 numbers, found 0"),
+        ("/predict", {"rows": [[0] * 11]}, 400, "row 0 must have 12 values, found 11"),
+        ("/predict", {"rows": [[0] * 12, [0] * 11]}, 400, "row 1 must have 12 values, found 11"),
+        ("/predict", {"rows": [["a"] * 12]}, 400, "rows must be numbers of type FP64, found str"),
+        ("/predict", {"rows": [[True] * 12]}, 400, "found bool"),
+        (
+            "/predict?tpo=3",
+            {"rows": [[0] * 12]},
+            400,
+            "query parameter 'tpo'; expected: top, reject",
+        ),
+        ("/predict?top=3&top=4", {"rows": [[0] * 12]}, 400, "repeated query parameter 'top'"),
+        ("/predict?reject=0.1", {"rows": [[0] * 12]}, 400, "words cannot reject rows"),
+        ("/predict?reject=2", {"rows": [[0] * 12]}, 400, "reject must be a number from 0 to 1"),
         ("/predict?top=0", {"rows": [[0] * 12]}, 400, "from 1 to the number of classes, 40"),
         ("/predict?top=" + "9" * 5000, {"rows": [[0] * 12]}, 400, "top must be a number"),
         ("/predict", b" " * 500_001, 413, "at most 500000 bytes"),
@@ -82,38 +90,6 @@ def test_unknown_addresses_and_methods_are_json_errors(service, method, path, al
     assert (allowed or "") in headers.get("Allow", "")
 
 
-def test_excess_connections_are_refused_until_others_end(service):
-    def connected():
-        return socket.create_connection(("127.0.0.1", service.port), timeout=services.PATIENCE)
-
-    held = [connected() for _ in range(60)]
-    try:
-        assert services.ask(service, "GET", "/v2/health/live")[0] == 503
-    finally:
-        for connection in held:
-            connection.close()
-    deadline = time.monotonic() + services.PATIENCE
-    while services.ask(service, "GET", "/v2/health/live")[0] != 200:
-        assert time.monotonic() < deadline
-
-
-def test_slow_request_bodies_time_out(monkeypatch):
-    monkeypatch.setattr(server, "HEAD_SECONDS", 2.0)  # more than a busy client needs to send it
-    model = ServedModel("m", services.random_model(["a", "b"]))
-    with services.in_thread(Service([model], body_seconds=0.3)) as service:
-        for request, status in [
-            (b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{", b" 408 "),
-            (b"POST /predict HTTP/1.1\r\nHost: 127", b""),
-            (b"", b""),
-        ]:
-            address = ("127.0.0.1", service.port)
-            with socket.create_connection(address, services.PATIENCE) as connection:
-                connection.sendall(request)
-                assert status in connection.recv(65536)
-                if not status:
-                    assert connection.recv(1) == b""
-
-
 @pytest.mark.parametrize("error", [BlockingIOError(11, "busy"), ValueError("a fault of ours")])
 def test_internal_errors_have_status_500(monkeypatch, caplog, error):
     def fail(*arguments):
@@ -123,7 +99,7 @@ def test_internal_errors_have_status_500(monkeypatch, caplog, error):
     model = services.random_model(["a", "b"])
     monkeypatch.setattr(model, "predict", fail)
     with services.in_thread(
-        Service([ServedModel("m", model, SimpleNamespace(rows=fail))])
+        ServedModel("m", model, SimpleNamespace(rows=fail), "texts")
     ) as service:
         # The response closes a keep-alive connection.
         kept = {"connection": http.client.HTTPConnection("127.0.0.1", service.port)}
@@ -157,18 +133,9 @@ def test_metrics_count_requests_rows_and_seconds(service):
         r'bitclass_request_seconds_bucket\{endpoint="predict",le="\+Inf"\}': 4,
         r'bitclass_predict_requests_total\{model="numbers"\}': 3,
         r'bitclass_predict_rows_sum\{model="numbers"\}': 12,
-        r'bitclass_predict_rows_bucket\{model="numbers",le="5"\}': 3,
+        r'bitclass_predict_rows_bucket\{le="5.0",model="numbers"\}': 3,
     }.items():
         assert metric(after, pattern) - metric(before, pattern) == difference, pattern
-    # Every line is a comment or a sample, and buckets never decrease.
-    sample = re.compile(r'[a-z_]+(\{([a-z]+="[^"]*",?)+\})? [-+.e0-9]+')
-    lines = [line for line in after.splitlines() if not line.startswith("#")]
-    assert all(sample.fullmatch(line) for line in lines)
-    bucket = 'bitclass_request_seconds_bucket{endpoint="predict"'
-    counts = [int(line.split()[-1]) for line in lines if line.startswith(bucket)]
-    answered = [line for line in lines if line.startswith('bitclass_requests_total{endpoint="pred')]
-    assert counts == sorted(counts)
-    assert counts[-1] == sum(int(line.split()[-1]) for line in answered)
 
 
 def infer(service, model, kind, values):
@@ -203,17 +170,15 @@ def test_sentence_embeddings_are_computed_from_texts():
 
     texts = ["banana", "x", "a a a"]
     with services.in_thread(
-        Service([ServedModel("m", model, SimpleNamespace(rows=embed))])
+        ServedModel("m", model, SimpleNamespace(rows=embed), "texts")
     ) as service:
         _, answer = services.ask_json(service, "POST", "/predict", {"texts": texts})
     assert answer["labels"] == model.predict(embed(texts)).tolist()
 
 
 def test_images_are_predicted_as_the_extractor_and_model_do(server, served):
-    import explore_images
-
-    images = [explore_images.encoded(explore_images.drawn(kind, 5)) for kind in range(3)]
-    expected = served.model.predict(served.features(images)).tolist()
+    images = [services.encoded(services.drawn(kind, 5)) for kind in range(3)]
+    expected = served.model.predict(served.extractor.rows(images)).tolist()
     encoded = [base64.b64encode(image).decode() for image in images]
     _, answer = services.ask_json(server, "POST", "/predict", {"images": encoded})
     assert answer["labels"] == expected
@@ -224,7 +189,7 @@ def test_images_are_predicted_as_the_extractor_and_model_do(server, served):
     assert infer(server, "drawn", "images", images) == expected
     for body, status, words in [
         ({"images": ["%%"]}, 400, "image 0 must be base64"),
-        ({"images": [3]}, 400, "images must be a list of strings"),
+        ({"images": [3]}, 400, "images must be a list of strings, found [3]"),
         ({"texts": ["abc"]}, 400, "takes images or rows, found 'texts'"),
         ({"images": [encoded[0], base64.b64encode(b"x").decode()]}, 422, "image 1: cannot be"),
     ]:

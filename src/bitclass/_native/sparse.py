@@ -52,9 +52,9 @@ class SparseRows:
             if hasattr(X, "indptr"):
                 # Aligned: arrays that came through a network or a pickle may not be.
                 return cls(
-                    np.require(X.indptr, np.int64, "CA"),
-                    np.require(X.indices, np.int32, "CA"),
-                    np.require(X.data, np.float32, "CA"),
+                    np.require(X.indptr, np.int64, ["C", "A"]),
+                    np.require(X.indices, np.int32, ["C", "A"]),
+                    np.require(X.data, np.float32, ["C", "A"]),
                     X.shape[1],
                 )
             present = X != 0

@@ -186,7 +186,7 @@ def _results(
                     best["probability"] = found.probabilities
                 if typicality:
                     copied["typicality"] = found.typicality
-                if reject:
+                if reject and found.typicality is not None:
                     best["label"] = best["label"].astype(object)
                     best["label"][found.typicality < reject, 0] = None
             if explain:

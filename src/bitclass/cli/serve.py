@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import warnings
-from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from bitclass.cli.errors import UsageError
 
-if TYPE_CHECKING:
-    from bitclass.serving import ServedModel
-
-__all__ = ["Host", "Port", "address", "command", "listen_on"]
-
-Host = Annotated[str, typer.Option(help="Address to listen on.")]
-Port = Annotated[
-    int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free port.")
-]
+__all__ = ["command"]
 
 
 def command(
@@ -32,24 +22,31 @@ def command(
             metavar="[NAME=]MODEL...", help="Model files; NAME defaults to the file name."
         ),
     ],
-    host: Host = "127.0.0.1",
-    port: Port = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free port.")
+    ] = 8000,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(help="Additional host name that clients may use; may be repeated."),
     ] = None,
+    allow_external: Annotated[
+        bool,
+        typer.Option(
+            help="Trust the model files: use networks and embeddings that they name, wherever "
+            "these are, and download them if necessary."
+        ),
+    ] = False,
     max_body: Annotated[
         float, typer.Option(min=0.001, max=4096, help="Maximum size of a request body, in MB.")
-    ] = 20,
+    ] = 10,
     max_rows: Annotated[
-        int, typer.Option(min=1, help="Maximum number of rows, texts or images per request.")
+        int, typer.Option(min=1, help="Maximum number of rows or texts per request.")
     ] = 10_000,
     max_connections: Annotated[
         int, typer.Option(min=1, help="Maximum number of connections per process.")
     ] = 256,
-    workers: Annotated[
-        int, typer.Option(min=1, max=1000, help="Number of processes; they share the models.")
-    ] = 1,
+    workers: Annotated[int, typer.Option(min=1, max=1000, help="Number of processes.")] = 1,
     jobs: Annotated[
         int | None,
         typer.Option("--jobs", help="Threads per process; by default all cores, divided evenly."),
@@ -57,74 +54,54 @@ def command(
 ) -> None:
     """Serve models over HTTP: Open Inference Protocol, plain JSON, metrics and a web page.
 
-    SIGTERM or Ctrl-C stops the server after all accepted requests have been answered. With
-    --workers, a process that dies is replaced.
+    A model file that changes is loaded again. SIGTERM or Ctrl-C stops the server after open
+    requests have been answered.
     """
-    from bitclass._native import set_num_threads
-    from bitclass._native.threads import effective_threads
-    from bitclass.serving import Metrics, Service, create_server, fork_workers
+    from bitclass.serving import Limits, ServedModel, Settings, is_loopback, serve
 
-    if workers > 1 and not hasattr(os, "fork"):
-        raise UsageError("--workers: this system has no fork; start several servers instead")
-    if jobs is not None:
-        set_num_threads(jobs)
-    elif workers > 1:
-        set_num_threads(max(1, effective_threads() // workers))
-    loaded = [_load(argument) for argument in models]
-    names = [model.name for model in loaded]
-    for name in names:
+    named = [_named(argument) for argument in models]
+    names = [name for name, _ in named]
+    for argument, name in zip(models, names, strict=True):
         if names.count(name) > 1:
             raise UsageError(f"{name}: two models have this name; use NAME=MODEL")
-    listener = listen_on(host, port, "use the models")
-    title = f"serving {', '.join(names)} at {address(host, listener)}, stop with Ctrl-C"
-    metrics = Metrics(names, workers)
-    index = 0
-    on_start: Callable[[], None] = partial(print, title, flush=True)
-    if workers > 1:
-        index, on_start = fork_workers(workers, listener, title)
-    metrics.use(index)
-    # After the fork, which the threads of other libraries do not survive.
-    served = [model.with_extractor() for model in loaded]
-    app = Service(
-        served,
-        max_body_bytes=int(max_body * 1e6),
-        max_rows=max_rows,
-        host=host,
-        allowed_hosts=allow_host or (),
-        metrics=metrics,
+        try:
+            ServedModel.check_name(name)
+        except ValueError as error:
+            raise UsageError(f"{argument}: {error}; set it with NAME=MODEL") from error
+    body_bytes = int(max_body * 1e6)
+    limits = replace(
+        Limits(),
+        body_bytes=body_bytes,
+        held_bytes=2 * body_bytes,
+        rows=max_rows,
+        connections=max_connections,
     )
-    server = create_server(app, max_connections=max_connections, on_start=on_start)
-    server.run(sockets=[listener])
+    settings = Settings(
+        tuple(named), host, tuple(allow_host or ()), allow_external, workers, jobs, limits
+    )
+    listener = _listen_on(host, port)
+    if not is_loopback(host):
+        warnings.warn(
+            f"--host {host}: anyone who can reach this machine can use the models", stacklevel=1
+        )
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{listener.getsockname()[1]}/"
+    serve(settings, listener, f"serving {', '.join(names)} at {address}, stop with Ctrl-C")
 
 
-def _load(argument: str) -> ServedModel:
-    """Load a model from an argument [NAME=]MODEL, without its extractor."""
-    from bitclass.serving import ServedModel
-    from bitclass.storage import load
+def _named(argument: str) -> tuple[str, str]:
+    """Name and path of an argument [NAME=]MODEL; both may contain "=" if the file exists."""
+    name, equals, path = argument.partition("=")
+    if not equals or Path(argument).exists():
+        return Path(argument).stem, argument
+    return name, path
 
-    name, equals, path = argument.rpartition("=")
-    model = load(Path(path))
+
+def _listen_on(host: str, port: int) -> socket.socket:
+    from bitclass.serving import listen
+
     try:
-        return ServedModel(name if equals else Path(path).stem, model)
-    except ValueError as error:
-        raise UsageError(f"{argument}: {error}; set it with NAME=MODEL") from error
-
-
-def listen_on(host: str, port: int, what: str) -> socket.socket:
-    """Open a listening socket, and warn if other machines can reach it and do `what`."""
-    from bitclass.serving import is_loopback, listen
-
-    try:
-        listener = listen(host, port)
+        return listen(host, port)
     except OSError as error:
         reason = (error.strerror or str(error)).partition(" (while")[0]
         raise UsageError(f"--host {host} --port {port}: cannot listen there ({reason})") from error
-    if not is_loopback(host):
-        warnings.warn(f"--host {host}: anyone who can reach this machine can {what}", stacklevel=1)
-    return listener
-
-
-def address(host: str, listener: socket.socket) -> str:
-    """The URL of a socket."""
-    shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{listener.getsockname()[1]}/"

@@ -1,8 +1,9 @@
-"""HTTP service: Open Inference Protocol, plain JSON, metrics, and a web page to explore models."""
+"""HTTP service: Open Inference Protocol, plain JSON, metrics and a web page."""
 
 try:
     import httptools
     import orjson
+    import prometheus_client
     import starlette
     import uvicorn
 except ImportError as error:
@@ -10,24 +11,21 @@ except ImportError as error:
         f"serving requires {error.name}; install it with: pip install 'bitclass[serve]'"
     ) from error
 
-from bitclass.serving.app import Service, is_loopback
-from bitclass.serving.metrics import Metrics
-from bitclass.serving.notebook import Exploration, explore
-from bitclass.serving.served_model import Gallery, ServedModel
-from bitclass.serving.server import create_server, listen
-from bitclass.serving.workers import fork_workers
+from bitclass.serving.app import Service
+from bitclass.serving.hosts import is_loopback
+from bitclass.serving.models import ServedModel, load_model
+from bitclass.serving.server import listen, serve
+from bitclass.serving.settings import Limits, Settings
 
 __all__ = [
-    "Exploration",
-    "Gallery",
-    "Metrics",
+    "Limits",
     "ServedModel",
     "Service",
-    "create_server",
-    "explore",
-    "fork_workers",
+    "Settings",
     "is_loopback",
     "listen",
+    "load_model",
+    "serve",
 ]
 
-del httptools, orjson, starlette, uvicorn
+del httptools, orjson, prometheus_client, starlette, uvicorn

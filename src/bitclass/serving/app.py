@@ -1,35 +1,43 @@
 """The ASGI application: routes, limits and errors.
 
-Models are requested by name, images by number, and the files of the page by fixed names, so that
-no part of a request becomes a path on disk.
+Models are requested by name and the files of the page by fixed names, so that no part of a request
+becomes a path on disk.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
+import contextlib
+import os
+import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from importlib import resources
 from importlib.metadata import version
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
 
 import orjson
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from bitclass.arrays import RowError
 from bitclass.images import ImageError
-from bitclass.serving.batching import Batcher, Prediction
-from bitclass.serving.explorer import Explorer
-from bitclass.serving.metrics import CONTENT_TYPE, Metrics
+from bitclass.serving.batching import (
+    Batcher,
+    Prediction,
+    join_predictions,
+    max_rows_per_call,
+)
+from bitclass.serving.connections import MAX_HEAD_BYTES, Connection, Connections
+from bitclass.serving.hosts import check_origin
+from bitclass.serving.metrics import Metrics
+from bitclass.serving.models import ModelFiles, ServedModel
 from bitclass.serving.protocol import (
     Query,
     RequestError,
@@ -39,24 +47,19 @@ from bitclass.serving.protocol import (
     parse_number,
     parse_plain,
     plain_answer,
+    shown,
 )
-from bitclass.serving.served_model import ServedModel
+from bitclass.serving.settings import Limits
 
-__all__ = ["Service", "is_loopback"]
+__all__ = ["Service"]
 
-_PAGES = {
+_FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
+    "/openapi.json": ("openapi.json", "application/json"),
 }
-# The page may load files from this server, and the image that the user chose.
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors "
-)
-# Pages that may embed it, if `in_frames`.
-_NOTEBOOKS = "http://localhost:* http://127.0.0.1:* https://localhost:* vscode-webview:"
 _HEADERS = [
     (name.encode(), value.encode())
     for name, value in {
@@ -64,98 +67,82 @@ _HEADERS = [
         "referrer-policy": "no-referrer",
         "cross-origin-resource-policy": "same-origin",
         "cross-origin-opener-policy": "same-origin",
-        # The next run may serve other models and images at the same URLs.
+        # The next run may serve other models at the same URLs.
         "cache-control": "no-store",
+        # The page may load files from this server, and the image that the user chose.
+        "content-security-policy": (
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+            "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        ),
     }.items()
 ]
+_HEALTH = ("/v2/health/live", "/v2/health/ready")
+# Smaller bodies and answers are converted without going to another thread.
+_SMALL_BODY = 1 << 15
+_SMALL_ANSWER = 1000
+
+_T = TypeVar("_T")
 
 
 class Service:
-    """ASGI application that serves models.
+    """ASGI application that serves models, behind connections of type `Connection`.
 
     Parameters
     ----------
-    models : sequence of ServedModel
-        Models with distinct names; the first is the default.
-    max_body_bytes : int
-        Maximum size of a request body.
-    max_rows : int
-        Maximum number of rows, texts or images per request.
-    body_seconds : float
-        Timeout for receiving the body of a request.
+    models : mapping of str to ServedModel
+        The first is the default. A `ModelFiles` is reloaded when its files change.
+    limits : Limits, optional
     host : str
         Address that the server listens on.
     allowed_hosts : sequence of str
         Additional host names that clients may use.
-    metrics : Metrics, optional
-        Metrics shared by several workers.
-    in_frames : bool, default=False
-        Whether notebooks on this machine may embed the page.
-
-    Attributes
-    ----------
-    stopping : bool
-        If True, every response closes its connection, and the service reports that it is not
-        ready.
+    parent : int, optional
+        Process ID of the parent, without which the process ends.
     """
 
     def __init__(
         self,
-        models: Sequence[ServedModel],
+        models: Mapping[str, ServedModel],
         *,
-        max_body_bytes: int = 20 << 20,
-        max_rows: int = 10_000,
-        body_seconds: float = 30.0,
+        limits: Limits | None = None,
         host: str = "127.0.0.1",
         allowed_hosts: Sequence[str] = (),
-        metrics: Metrics | None = None,
-        in_frames: bool = False,
+        parent: int | None = None,
     ) -> None:
-        self.stopping = False
-        self._models = {served.name: served for served in models}
-        if len(self._models) != len(models) or not models:
-            names = ", ".join(served.name for served in models)
-            raise ValueError(f"models must have distinct names, found {names or 'none'}")
-        self._max_body_bytes, self._max_rows = max_body_bytes, max_rows
-        self._body_seconds = body_seconds
+        self._models, self._limits = models, limits or Limits()
         self._hosts = {host.lower(), *map(str.lower, allowed_hosts)}
-        policy = _POLICY + (_NOTEBOOKS if in_frames else "'none'")
-        self._headers = [*_HEADERS, (b"content-security-policy", policy.encode())]
-        self._metrics = metrics or Metrics(list(self._models))
-        self._batchers = {
-            name: Batcher(served.model, partial(self._metrics.batch, name))
-            for name, served in self._models.items()
-        }
-        self._explorers = {name: Explorer(served) for name, served in self._models.items()}
-        # One request at a time: extraction already uses all cores.
+        self._parent = parent
+        self._metrics = Metrics(list(models))
+        self._connections = Connections(self._limits)
+        self._batcher = Batcher(self._count_batch)
+        # One request at a time: extraction already uses all cores, and conversions take memory.
         self._extracting = ThreadPoolExecutor(1, thread_name_prefix="bitclass-extract")
+        self._converting = ThreadPoolExecutor(1, thread_name_prefix="bitclass-convert")
         folder = resources.files("bitclass.serving") / "static"
-        self._pages = {
-            path: ((folder / name).read_bytes(), kind) for path, (name, kind) in _PAGES.items()
+        self._files = {
+            path: ((folder / name).read_bytes(), kind) for path, (name, kind) in _FILES.items()
         }
         api = "/api/models/{model}"
         self._app = Starlette(
             routes=[  # tried in this order
-                Route("/v2/models/{model}/infer", self._infer, methods=["POST"]),
-                Route("/predict/{model}", self._predict, methods=["POST"]),
-                Route("/predict", self._predict, methods=["POST"]),
-                Route("/v2/health/live", self._live),
-                Route("/v2/health/ready", self._ready),
-                Route("/v2", self._server_metadata),
-                Route("/v2/models/{model}", self._model_metadata),
-                Route("/v2/models/{model}/ready", self._model_ready),
-                Route("/metrics", self._show_metrics),
-                *(Route(path, self._page) for path in _PAGES),
-                Route("/api/models", self._list_models),
-                Route(f"{api}/classes", self._classes),
-                Route(f"{api}/pairs", self._pairs),
-                Route(f"{api}/look", self._look, methods=["POST"]),
-                Route(f"{api}/images", self._list_images),
-                Route(f"{api}/images/{{row}}.jpg", self._small_image),
-                Route(f"{api}/images/{{row}}", self._look_at),
+                _route("/v2/models/{model}/infer", self._infer, "POST"),
+                _route("/predict/{model}", self._predict, "POST", ("top", "reject")),
+                _route("/predict", self._predict, "POST", ("top", "reject")),
+                _route("/v2/health/live", self._live),
+                _route("/v2/health/ready", self._ready),
+                _route("/v2", self._server_metadata),
+                _route("/v2/models/{model}", self._model_metadata),
+                _route("/v2/models/{model}/ready", self._model_ready),
+                _route("/metrics", self._show_metrics),
+                *(_route(path, self._file, "GET", ("model",)) for path in _FILES),
+                _route("/api/models", self._list_models),
+                _route(f"{api}/classes", self._classes, "GET", ("search", "start")),
+                _route(f"{api}/pairs", self._pairs),
+                _route(f"{api}/look", self._look, "POST"),
             ],
             # Errors in a request are HTTPExceptions; all others are internal errors.
             exception_handlers={HTTPException: _refuse, Exception: _fail},
+            lifespan=self._lifespan,
         )
         self._app.router.redirect_slashes = False
 
@@ -165,56 +152,69 @@ class Service:
             await self._app(scope, receive, send)
             return
         start = time.perf_counter()
+        connection: Connection = scope["state"]["connection"]
         status = 500
 
-        async def send_with_headers(message: Message) -> None:
+        async def send_in_time(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], *self._headers]
-                if self.stopping:
+                message["headers"] = [*message["headers"], *_HEADERS]
+                if connection.expects_body:
+                    await self._discard_body(scope, status, receive)
+                if connection.expects_body:
                     message["headers"].append((b"connection", b"close"))
-            await send(message)
+            await connection.send(send, message)
 
-        self._metrics.begin()
+        connection.begin()
         try:
-            refusal = self._check_origin(scope)
-            app: ASGIApp = self._app if refusal is None else refusal
-            await app(scope, receive, send_with_headers)
+            self._check(scope)
+            await self._app(scope, receive, send_in_time)
+        except HTTPException as error:
+            request = Request(scope, receive)
+            await (await _refuse(request, error))(scope, receive, send_in_time)
         finally:
+            connection.end()
             endpoint = getattr(scope.get("endpoint"), "__name__", "_none")[1:]
-            self._metrics.end(endpoint, status, time.perf_counter() - start)
+            self._metrics.request(endpoint, status, time.perf_counter() - start)
 
-    def _check_origin(self, scope: Scope) -> Response | None:
-        """Reject requests from pages of other sites.
+    async def _discard_body(self, scope: Scope, status: int, receive: Receive) -> None:
+        """Receive the rest of a refused body for a moment: who is sending does not read errors."""
+        if not 400 <= status < 500 or any(name == b"expect" for name, _ in scope["headers"]):
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.discard_seconds):
+                while (await receive()).get("more_body", False):
+                    pass
 
-        A site can make its host name resolve to this address, so that its requests look like
-        same-origin requests (DNS rebinding); this is not possible with a numeric address.
-        """
-        hosts = [value for name, value in scope["headers"] if name == b"host"]
-        if len(hosts) != 1 or not self._is_allowed_host(hosts[0].decode("latin-1")):
-            return _error(421, "the host name is not allowed; see --allow-host")
-        for name, value in scope["headers"]:
-            if name == b"origin" and value.partition(b"://")[2] != hosts[0]:
-                return _error(403, "requests from pages of other sites are not allowed")
-        return None
+    def _check(self, scope: Scope) -> None:
+        if self._connections.are_too_many and scope["path"] not in _HEALTH:
+            raise HTTPException(
+                503, "too many connections", {"retry-after": "1", "connection": "close"}
+            )
+        size = len(scope["raw_path"]) + len(scope["query_string"])
+        size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+        if size > MAX_HEAD_BYTES:
+            raise HTTPException(
+                431, f"the headers of a request must have at most {MAX_HEAD_BYTES} bytes"
+            )
+        check_origin(scope["headers"], self._hosts)
 
-    def _is_allowed_host(self, host: str) -> bool:
-        try:
-            parts = urlsplit(f"//{host}")
-            name = parts.hostname or ""
-            _ = parts.port  # must be a number
-        except ValueError:
-            return False
-        if "@" in host or not name:
-            return False
-        if name in self._hosts or is_loopback(name):
-            return True
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return not all(map(is_loopback, self._hosts))
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[dict[str, Any]]:
+        watching = asyncio.create_task(self._watch())
+        yield {"connections": self._connections}
+        watching.cancel()
+
+    async def _watch(self) -> None:
+        """Reload models whose files have changed, and stop if the parent process has died."""
+        while True:
+            await asyncio.sleep(self._limits.reload_seconds)
+            if self._parent is not None and os.getppid() != self._parent:
+                signal.raise_signal(signal.SIGTERM)
+            if isinstance(self._models, ModelFiles):
+                for name, success in await self._models.reload_changed():
+                    self._metrics.reloads.labels(name, "loaded" if success else "refused").inc()
 
     # Open Inference Protocol
 
@@ -222,7 +222,7 @@ class Service:
         return _json({"live": True})
 
     async def _ready(self, request: Request) -> Response:
-        return _json({"ready": not self.stopping}, 503 if self.stopping else 200)
+        return _json({"ready": True})
 
     async def _server_metadata(self, request: Request) -> Response:
         extensions = ["binary_tensor_data"]
@@ -236,30 +236,53 @@ class Service:
 
     async def _infer(self, request: Request) -> Response:
         served, body = self._served(request), await self._body(request)
-        json_length = request.headers.get("inference-header-content-length")
-        query = parse_infer(body, json_length, served, self._max_rows)
+        length = request.headers.get("inference-header-content-length")
+        query = await self._converted(
+            len(body) < _SMALL_BODY, lambda: parse_infer(body, length, served, self._limits)
+        )
         prediction = await self._predicted(served, query)
-        content, headers = infer_answer(query, served, prediction)
-        return Response(content, headers=headers)
+        content, headers = await self._converted(
+            prediction.labels.size < _SMALL_ANSWER, lambda: infer_answer(served, query, prediction)
+        )
+        return _held(request, Response(content, headers=headers))
 
     # Plain JSON
 
     async def _predict(self, request: Request) -> Response:
         served, body = self._served(request), await self._body(request)
         content_type = request.headers.get("content-type", "")
-        top = request.query_params.get("top")
-        query = parse_plain(body, content_type, top, served, self._max_rows)
+        top, reject = request.query_params.get("top"), request.query_params.get("reject")
+        query = await self._converted(
+            len(body) < _SMALL_BODY,
+            lambda: parse_plain(body, content_type, top, reject, served, self._limits),
+        )
         prediction = await self._predicted(served, query)
-        return _json(plain_answer(served, prediction))
+        content = await self._converted(
+            prediction.labels.size < _SMALL_ANSWER, lambda: plain_answer(served, query, prediction)
+        )
+        return _held(request, _json(content))
 
     async def _predicted(self, served: ServedModel, query: Query) -> Prediction:
         X = await self._extracted(served, query.kind, query.values)
-        try:
-            return await self._batchers[served.name].predict(X, query.top)
+        step = max_rows_per_call(served, query.top)
+        parts = []
+        try:  # in parts, between which other requests get their turn
+            for start in range(0, len(X), step):
+                part = X[start : start + step]
+                with_typicality = query.reject is not None
+                parts.append(await self._batcher.predict(served, part, query.top, with_typicality))
         except RowError as error:
-            if query.kind == "rows":  # otherwise it is an error of the extractor
-                raise RequestError(str(error)) from None
-            raise
+            if query.kind != "rows":  # an error of the extractor
+                raise
+            first = f" after row {start - 1}" if start else ""
+            raise RequestError(f"{error}{first}") from None
+        prediction = join_predictions(parts)
+        if prediction.typicality is not None and query.reject is not None:
+            n_rejected = int((prediction.typicality < query.reject).sum())
+            self._metrics.rejected.labels(served.name).inc(n_rejected)
+            for value in prediction.typicality.tolist():
+                self._metrics.typicality.labels(served.name).observe(value)
+        return prediction
 
     async def _extracted(self, served: ServedModel, kind: str, values: Any) -> Any:
         """The input of the model: rows, or texts if it has n-grams."""
@@ -267,43 +290,54 @@ class Service:
             return values
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._extracting, served.features, values)
+            return await loop.run_in_executor(
+                self._extracting, served.features, values, self._limits
+            )
         except ImageError as error:
             raise HTTPException(422, str(error)) from None
+
+    async def _converted(self, is_small: bool, function: Callable[[], _T]) -> _T:
+        """Call a function, in another thread unless it takes little time."""
+        if is_small:
+            return function()
+        return await asyncio.get_running_loop().run_in_executor(self._converting, function)
+
+    def _count_batch(self, model: str, n_requests: int, n_rows: int) -> None:
+        self._metrics.batch(model, n_requests, n_rows)
 
     # Metrics and the page
 
     async def _show_metrics(self, request: Request) -> Response:
-        return Response(self._metrics.text(), headers={"content-type": CONTENT_TYPE})
+        content = await self._converted(False, self._metrics.text)
+        return Response(content, headers={"content-type": CONTENT_TYPE_LATEST})
 
-    async def _page(self, request: Request) -> Response:
-        content, kind = self._pages[request.url.path]
+    async def _file(self, request: Request) -> Response:
+        content, kind = self._files[request.url.path]
         return Response(content, headers={"content-type": kind})
 
     async def _list_models(self, request: Request) -> Response:
-        facts = [explorer.facts() for explorer in self._explorers.values()]
-        return _json({"models": facts, "max_bytes": self._max_body_bytes})
+        facts = [
+            {
+                "name": served.name,
+                "input": served.inputs[0],
+                "classes": len(served.model.classes),
+                "bits": served.model.n_bits,
+                "features": served.model.n_features,
+                "extractor": getattr(served.extractor, "name", None),
+                "ngrams": served.model.text is not None,
+            }
+            for served in self._models.values()
+        ]
+        return _json({"models": facts, "max_bytes": self._limits.body_bytes})
 
     async def _classes(self, request: Request) -> Response:
-        search, start = request.query_params.get("search", ""), _number(request, "start")
-        return await self._explored(request, lambda explorer: explorer.classes(search, start))
+        served, search = self._served(request), request.query_params.get("search", "")
+        start = parse_number(request.query_params.get("start", "0"), "start")
+        return _json(await self._converted(False, lambda: served.page.classes(search, start)))
 
     async def _pairs(self, request: Request) -> Response:
-        return await self._explored(request, lambda explorer: explorer.pairs)
-
-    async def _list_images(self, request: Request) -> Response:
-        label, start = request.query_params.get("label", ""), _number(request, "start")
-        wrong = request.query_params.get("wrong") == "1"
-        return await self._explored(request, lambda explorer: explorer.images(label, wrong, start))
-
-    async def _look_at(self, request: Request) -> Response:
-        row = _number(request, "row")
-        return await self._explored(request, lambda explorer: explorer.look_at(row))
-
-    async def _small_image(self, request: Request) -> Response:
-        explorer = self._explorers[self._served(request).name]
-        content = await asyncio.to_thread(explorer.small_image, _number(request, "row"))
-        return Response(content, headers={"content-type": "image/jpeg"})
+        served = self._served(request)
+        return _json(await self._converted(False, lambda: served.page.pairs))
 
     async def _look(self, request: Request) -> Response:
         served = self._served(request)
@@ -312,21 +346,19 @@ class Service:
         is_image = content_type.startswith("image/") or content_type == "application/octet-stream"
         if not is_text and not (is_image and served.inputs[0] == "images"):
             raise HTTPException(
-                415, f"model {served.name} takes {served.inputs[0]}, found {content_type!r:.80}"
+                415, f"model {served.name} takes {served.inputs[0]}, found {shown(content_type)}"
             )
         body = await self._body(request)
         try:
-            content = body.decode() if is_text else body
+            content = body.decode() if is_text else bytes(body)
         except UnicodeDecodeError:
             raise RequestError("the text must be UTF-8") from None
         X = await self._extracted(served, served.inputs[0], [content])
-        return await self._explored(request, lambda explorer: explorer.look(X))
-
-    async def _explored(
-        self, request: Request, query: Callable[[Explorer], dict[str, Any]]
-    ) -> Response:
-        explorer = self._explorers[self._served(request).name]
-        return _json(await asyncio.to_thread(query, explorer))
+        answer = await self._converted(False, lambda: served.page.look(X))
+        if served.has_typicality:
+            prediction = await self._batcher.predict(served, X, typicality=True)
+            answer["typicality"] = float(prediction.typicality[0])
+        return _json(answer)
 
     # Parts of requests
 
@@ -334,56 +366,62 @@ class Service:
         name = request.path_params.get("model", next(iter(self._models)))
         if name not in self._models:
             raise HTTPException(
-                404, f"no model {name!r:.80}; the models are {', '.join(self._models)}"
+                404, f"no model {shown(name)}; the models are {', '.join(self._models)}"
             )
         return self._models[name]
 
-    async def _body(self, request: Request) -> bytes:
+    async def _body(self, request: Request) -> bytearray:
         """Receive the body of a request, unless it is too large or too slow."""
         encoding = request.headers.get("content-encoding", "identity")
         if encoding != "identity":
-            raise HTTPException(415, f"content-encoding must be identity, found {encoding!r:.80}")
-        limit = self._max_body_bytes
+            raise HTTPException(415, f"content-encoding must be identity, found {shown(encoding)}")
+        limit, connection = self._limits.body_bytes, request.scope["state"]["connection"]
         length = request.headers.get("content-length", "0")
         too_large = HTTPException(413, f"the body must have at most {limit} bytes")
         if len(length) > 18 or int(length) > limit:
             raise too_large
-        parts, size = [], 0
+        body = bytearray()
         try:
-            async with asyncio.timeout(self._body_seconds):
+            async with asyncio.timeout(self._limits.body_seconds):
                 async for part in request.stream():
-                    size += len(part)
-                    if size > limit:
+                    if len(body) + len(part) > limit:
                         raise too_large
-                    parts.append(part)
+                    connection.hold(len(part))
+                    body += part
         except TimeoutError:
-            message = f"the body must arrive within {self._body_seconds:g} seconds"
+            message = f"the body must arrive within {self._limits.body_seconds:g} seconds"
             raise HTTPException(408, message) from None
         except ClientDisconnect:
             raise RequestError("the body is shorter than its content-length") from None
-        return b"".join(parts)
+        return body
 
 
-def is_loopback(host: str) -> bool:
-    """Whether an address can be reached only from this machine.
+def _route(
+    path: str,
+    handler: Callable[[Request], Awaitable[Response]],
+    method: str = "GET",
+    parameters: Sequence[str] = (),
+) -> Route:
+    """A route whose requests may have these query parameters, each at most once."""
 
-    Examples
-    --------
-    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0")
-    (True, True, False)
-    """
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    async def endpoint(request: Request) -> Response:
+        given = [name for name, _ in request.query_params.multi_items()]
+        for name in given:
+            if name not in parameters or given.count(name) > 1:
+                expected = ", ".join(parameters) or "none"
+                raise RequestError(
+                    f"unknown or repeated query parameter {shown(name)}; expected: {expected}"
+                )
+        return await handler(request)
+
+    endpoint.__name__ = handler.__name__  # for the metrics
+    return Route(path, endpoint, methods=[method])
 
 
-def _number(request: Request, name: str) -> int:
-    """A number in the URL; 0 if it is missing."""
-    text = request.path_params.get(name) or request.query_params.get(name, "0")
-    return parse_number(text, name)
+def _held(request: Request, response: Response) -> Response:
+    """Count the bytes of an answer until the client has read them."""
+    request.scope["state"]["connection"].hold(len(response.body))
+    return response
 
 
 def _json(value: Any, status: int = 200) -> Response:
@@ -391,18 +429,15 @@ def _json(value: Any, status: int = 200) -> Response:
     return Response(content, status, headers={"content-type": "application/json"})
 
 
-def _error(status: int, message: str) -> Response:
-    return _json({"error": message.encode(errors="replace").decode()}, status)
-
-
 async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    response = _error(error.status_code, error.detail)
+    message = error.detail.encode(errors="replace").decode()
+    response = _json({"error": message}, error.status_code)
     response.headers.update(error.headers or {})
     return response
 
 
 async def _fail(request: Request, error: Exception) -> Response:
-    response = _error(500, "internal error; see the server log for details")
+    response = _json({"error": "internal error; see the server log for details"}, 500)
     response.headers["connection"] = "close"  # as the server does after an error
     return response

@@ -8,33 +8,58 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.model import PackedModel
+from bitclass.serving.models import ServedModel
 
-__all__ = ["Batcher", "Prediction"]
+__all__ = ["Batcher", "Prediction", "join_predictions", "max_rows_per_call"]
 
 # Larger batches are not faster, and delay waiting requests.
 MAX_BATCH_ROWS = 4096
+# Scores in memory at once, when probabilities are computed.
+MAX_SCORES = 1 << 19
 
 
-#: Labels (n, k), best first, and, if requested, distances and probabilities.
-Prediction = tuple[NDArray[Any], ...]
+class Prediction(NamedTuple):
+    """Answers for n rows: the best classes and, if requested, the other values."""
+
+    labels: Any  # (n, k), best first
+    distances: Any = None  # (n, k)
+    probabilities: Any = None  # (n, k)
+    typicality: Any = None  # (n,)
+
+
+def max_rows_per_call(served: ServedModel, top: int) -> int:
+    """Number of rows that are predicted at once."""
+    if not top:
+        return MAX_BATCH_ROWS
+    return min(MAX_BATCH_ROWS, max(1, MAX_SCORES // len(served.model.classes)))
+
+
+def join_predictions(parts: Sequence[Prediction]) -> Prediction:
+    """The prediction of all rows from those of parts of them."""
+    if len(parts) == 1:
+        return parts[0]
+    return Prediction(
+        *(None if each[0] is None else np.concatenate(each) for each in zip(*parts, strict=True))
+    )
 
 
 @dataclass
 class _Job:
+    served: ServedModel
     X: Any
     top: int
+    typicality: bool
     answer: asyncio.Future[Prediction] = field(repr=False)
 
     @property
     def kind(self) -> tuple[Any, ...]:
         """Only jobs of the same kind can be predicted in one call."""
-        return (self.top, getattr(self.X, "dtype", None))
+        return (id(self.served), self.top, self.typicality, getattr(self.X, "dtype", None))
 
 
 class Batcher:
@@ -45,23 +70,28 @@ class Batcher:
 
     Parameters
     ----------
-    model : PackedModel
     on_batch : callable
-        Called with the number of requests and the number of rows of each batch.
+        Called with the name of the model, the number of requests and the number of rows.
     """
 
-    def __init__(self, model: PackedModel, on_batch: Callable[[int, int], None]) -> None:
-        self._model, self._on_batch = model, on_batch
+    def __init__(self, on_batch: Callable[[str, int, int], None]) -> None:
+        self._on_batch = on_batch
         self._waiting: deque[_Job] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bitclass-predict")
         self._working: asyncio.Task[None] | None = None
 
-    async def predict(self, X: NDArray[Any] | list[str], top: int = 0) -> Prediction:
+    async def predict(
+        self,
+        served: ServedModel,
+        X: NDArray[Any] | list[str],
+        top: int = 0,
+        typicality: bool = False,
+    ) -> Prediction:
         """Predict the `top` best classes, or only the label if 0, of rows (n, d) or n texts.
 
         Raises RowError for values that the model cannot encode.
         """
-        job = _Job(X, top, asyncio.get_running_loop().create_future())
+        job = _Job(served, X, top, typicality, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
         if self._working is None:
             self._working = asyncio.create_task(self._work())
@@ -72,26 +102,27 @@ class Batcher:
         try:
             while self._waiting:
                 jobs = self._next_jobs()
-                answers = await loop.run_in_executor(self._thread, self._answers, jobs)
+                answers = await loop.run_in_executor(self._thread, _answers, jobs)
                 for job, answer in zip(jobs, answers, strict=True):
                     if job.answer.done():  # the client has disconnected
                         continue
-                    if isinstance(answer, tuple):
+                    if isinstance(answer, Prediction):
                         job.answer.set_result(answer)
                     else:
                         job.answer.set_exception(answer)
-                self._on_batch(len(jobs), sum(len(job.X) for job in jobs))
+                n_rows = sum(len(job.X) for job in jobs)
+                self._on_batch(jobs[0].served.name, len(jobs), n_rows)
         finally:
             self._working = None
 
     def _next_jobs(self) -> list[_Job]:
         """The first waiting job, and others that fit into the same call."""
         jobs = [self._waiting.popleft()]
-        n_rows = len(jobs[0].X)
+        n_rows, most = len(jobs[0].X), max_rows_per_call(jobs[0].served, jobs[0].top)
         kept: list[_Job] = []
         while self._waiting:
             job = self._waiting.popleft()
-            if job.kind == jobs[0].kind and n_rows + len(job.X) <= MAX_BATCH_ROWS:
+            if job.kind == jobs[0].kind and n_rows + len(job.X) <= most:
                 jobs.append(job)
                 n_rows += len(job.X)
             else:
@@ -99,26 +130,34 @@ class Batcher:
         self._waiting.extend(kept)
         return jobs
 
-    def _answers(self, jobs: Sequence[_Job]) -> Sequence[Prediction | Exception]:
-        parts = [job.X for job in jobs]
-        try:
-            if len(jobs) == 1:
-                return [self._predict(parts[0], jobs[0].top)]
-            if isinstance(parts[0], list):
-                X: Any = [text for part in parts for text in part]
-            else:
-                X = np.concatenate(parts)
-            prediction = self._predict(X, jobs[0].top)
-        except Exception as error:
-            if len(jobs) == 1:
-                return [error]
-            # An error in one job must not affect the others.
-            return [self._answers([job])[0] for job in jobs]
-        ends = accumulate((len(part) for part in parts), initial=0)
-        return [tuple(values[i:j] for values in prediction) for i, j in pairwise(ends)]
 
-    def _predict(self, X: Any, top: int) -> Prediction:
-        if top:
-            found = self._model.top_classes(X, top, probabilities=True)
-            return tuple(part for part in found if part is not None)
-        return (self._model.predict(X)[:, None],)
+def _answers(jobs: Sequence[_Job]) -> Sequence[Prediction | Exception]:
+    parts = [job.X for job in jobs]
+    try:
+        if len(jobs) == 1:
+            return [_predict(jobs[0], parts[0])]
+        if isinstance(parts[0], list):
+            X: Any = [text for part in parts for text in part]
+        else:
+            X = np.concatenate(parts)
+        prediction = _predict(jobs[0], X)
+    except Exception as error:
+        if len(jobs) == 1:
+            return [error]
+        # An error in one job must not affect the others.
+        return [_answers([job])[0] for job in jobs]
+    ends = accumulate((len(part) for part in parts), initial=0)
+    return [
+        Prediction(*(values if values is None else values[i:j] for values in prediction))
+        for i, j in pairwise(ends)
+    ]
+
+
+def _predict(job: _Job, X: Any) -> Prediction:
+    """Predict the rows of one call, as a job asks."""
+    model: Any = job.served.model
+    if job.top:
+        prediction = Prediction(*model.top_classes(X, job.top, probabilities=True)[:3])
+    else:
+        prediction = Prediction(model.predict(X)[:, None])
+    return prediction._replace(typicality=model.typicality(X)) if job.typicality else prediction

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import math
 import re
+import reprlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
 from bitclass.serving.batching import Prediction
-from bitclass.serving.served_model import ServedModel, label_value
+from bitclass.serving.models import ServedModel, label_value
+from bitclass.serving.settings import Limits
 
 __all__ = [
     "Query",
@@ -30,6 +32,7 @@ __all__ = [
     "parse_number",
     "parse_plain",
     "plain_answer",
+    "shown",
 ]
 
 _TYPES = {
@@ -38,9 +41,27 @@ _TYPES = {
     **{f"INT{8 * n}": np.dtype(f"<i{n}") for n in (1, 2, 4, 8)},
     **{f"FP{8 * n}": np.dtype(f"<f{n}") for n in (2, 4, 8)},
 }
+# Python types of the JSON values of a tensor, by NumPy's kind of type.
+_VALUES: dict[str, set[type]] = {"b": {bool}, "u": {int}, "i": {int}, "f": {int, float}}
 _OUTPUTS = ("label", "top_labels", "top_probabilities", "top_distances")
+_REJECTION = ("typicality", "rejected")
 _DEFAULT_TOP = 5
 _JSON_NAMES = {dict: "a JSON object", list: "a list", str: "a string", bool: "true or false"}
+# Objects and lists take more memory than numbers, and a valid request has few of them.
+_MAX_BRACKETS = 100_000
+# As objects, the best classes of a request would take far more memory than as text.
+_OBJECTS_AT_ONCE = 1000
+
+
+def shown(value: Any) -> str:
+    """A value of a request in a message; a long one is not copied for it.
+
+    Examples
+    --------
+    >>> shown("x" * 10**6)
+    "'xxxxxxxxxxxx...xxxxxxxxxxxxx'"
+    """
+    return reprlib.repr(value)[:80]
 
 
 class RequestError(HTTPException):
@@ -60,6 +81,8 @@ class Query:
     values : ndarray of shape (n, d), list of n str, or list of n bytes
     top : int
         Number of best classes; 0 for only the label.
+    reject : float or None
+        Share of known rows that may be rejected; None if typicality is not requested.
     outputs : dict of str to bool
         Names of the tensors to return, and whether in binary.
     id : str or None
@@ -68,64 +91,82 @@ class Query:
     kind: str
     values: Any
     top: int
+    reject: float | None = None
     outputs: dict[str, bool] = field(default_factory=dict)
     id: str | None = None
 
 
 def parse_plain(
-    body: bytes, content_type: str, top: str | None, served: ServedModel, max_rows: int
+    body: bytearray,
+    content_type: str,
+    top: str | None,
+    reject: str | None,
+    served: ServedModel,
+    limits: Limits,
 ) -> Query:
     """Parse a request to `/predict`: an image file, or JSON."""
     n_best = 0 if top is None else _check_top(parse_number(top, "top"), served)
+    share = None if reject is None else _check_reject(_parse_share(reject), served)
     if content_type.startswith("image/"):
         _check_kind("images", served)
-        return Query("images", [body], n_best)
-    given = _parse_json(body)
+        return Query("images", [bytes(body)], n_best, share)
+    given = _parse_json(body, limits)
     if len(given) != 1:
         raise RequestError(
             f"the body must have one key, {' or '.join(served.inputs)}, found "
-            f"{', '.join(given)!r:.80}"
+            f"{shown(', '.join(given))}"
         )
     ((kind, values),) = given.items()
     _check_kind(kind, served)
-    if not isinstance(values, list) or not 1 <= len(values) <= max_rows:
-        found = f"{len(values)}" if isinstance(values, list) else f"{values!r:.80}"
-        raise RequestError(f"{kind} must be a list of 1 to {max_rows} elements, found {found}")
+    most = _max_rows(kind, limits)
+    if not isinstance(values, list) or not 1 <= len(values) <= most:
+        found = f"{len(values)}" if isinstance(values, list) else f"{shown(values)}"
+        raise RequestError(f"{kind} must be a list of 1 to {most} elements, found {found}")
+    _check_size(len(values), n_best, limits)
     if kind != "rows":
-        if not all(isinstance(value, str) for value in values):
-            raise RequestError(f"{kind} must be a list of strings")
-        return Query(kind, _decoded(kind, values), n_best)
-    try:
-        X = np.asarray(values)
-    except ValueError:
-        raise RequestError("rows must be lists of numbers of the same length") from None
-    if X.dtype.kind not in "biuf":
-        raise RequestError("rows must be lists of numbers")
-    n_features = served.model.n_features
-    if X.shape[1:] != (n_features,):
-        raise RequestError(f"rows must have shape (n, {n_features}), found {X.shape}")
-    return Query(kind, X.astype(np.float64, copy=False), n_best)
+        return Query(kind, _strings(values, [len(values)], kind), n_best, share)
+    shape = [len(values), served.model.n_features]
+    if not isinstance(values[0], list):
+        raise RequestError(f"rows must be lists of {shape[1]} numbers, found {shown(values[0])}")
+    return Query(kind, _numbers(values, "FP64", shape), n_best, share)
 
 
-def plain_answer(served: ServedModel, prediction: Prediction) -> bytes:
-    """Labels, and the best classes if requested, as JSON."""
-    labels, *numbers = prediction
-    answer: dict[str, Any] = {
-        "model": served.name,
-        "labels": [label_value(label) for label in labels[:, 0]],
-    }
-    if numbers:
-        answer["top"] = [
-            [
-                {"label": label_value(label), "distance": distance, "probability": probability}
-                for label, distance, probability in zip(*row, strict=True)
-            ]
-            for row in zip(labels, *(each.tolist() for each in numbers), strict=True)
+def plain_answer(served: ServedModel, query: Query, prediction: Prediction) -> bytes:
+    """Labels, and what else was requested, as JSON."""
+    labels, distances, probabilities, typicality = prediction
+    best: list[Any] = [label_value(label) for label in labels[:, 0]]
+    answer: dict[str, Any] = {"model": served.name, "labels": best}
+    if typicality is not None and query.reject is not None:
+        accepted = (typicality >= query.reject).tolist()
+        answer["labels"] = [
+            label if good else None for label, good in zip(best, accepted, strict=True)
         ]
+        answer["typicality"] = typicality.tolist()
+    if distances is not None and probabilities is not None:
+        rows = zip(labels, distances, probabilities, strict=True)
+        answer["top"] = orjson.Fragment(b"[%s]" % b",".join(_best_classes(*row) for row in rows))
     return orjson.dumps(answer)
 
 
-def parse_infer(body: bytes, json_length: str | None, served: ServedModel, max_rows: int) -> Query:
+def _best_classes(
+    labels: NDArray[Any], distances: NDArray[Any], probabilities: NDArray[Any]
+) -> bytes:
+    """The best classes of one row as a JSON list."""
+    parts = []
+    for start in range(0, len(labels), _OBJECTS_AT_ONCE):
+        part = slice(start, start + _OBJECTS_AT_ONCE)
+        numbers = distances[part].tolist(), probabilities[part].tolist()
+        found = [
+            {"label": label_value(label), "distance": distance, "probability": share}
+            for label, distance, share in zip(labels[part], *numbers, strict=True)
+        ]
+        parts.append(orjson.dumps(found)[1:-1])
+    return b"[%s]" % b",".join(parts)
+
+
+def parse_infer(
+    body: bytearray, json_length: str | None, served: ServedModel, limits: Limits
+) -> Query:
     """Parse a request to `/v2/models/NAME/infer`.
 
     `json_length` is the value of the header Inference-Header-Content-Length.
@@ -138,7 +179,7 @@ def parse_infer(body: bytes, json_length: str | None, served: ServedModel, max_r
                 f"Inference-Header-Content-Length must be at most the size of the body, "
                 f"{len(body)}, found {end}"
             )
-    request = _parse_json(memoryview(body)[:end])
+    request = _parse_json(body if json_length is None else body[:end], limits)
     parameters = _checked(request.get("parameters", {}), dict, "parameters")
     inputs = request.get("inputs")
     if not isinstance(inputs, list) or len(inputs) != 1:
@@ -147,26 +188,45 @@ def parse_infer(body: bytes, json_length: str | None, served: ServedModel, max_r
     tensor = _checked(inputs[0], dict, "inputs[0]")
     kind = tensor.get("name")
     _check_kind(kind, served)
-    values = _values(tensor, memoryview(body)[end:], served, max_rows)
     outputs = _outputs(request, parameters)
-    top = 0
-    if outputs.keys() != {"label"}:
+    top, share = 0, None
+    if outputs.keys() & set(_OUTPUTS[1:]):
         default = min(_DEFAULT_TOP, len(served.model.classes))
         top = _check_top(parameters.get("top", default), served)
+    if outputs.keys() & set(_REJECTION):
+        share = _check_reject(parameters.get("reject", 0), served)
+    values = _values(tensor, memoryview(body)[end:], served, limits)
+    _check_size(len(values), top, limits)
     identifier = request.get("id")
     if identifier is not None:
         _checked(identifier, str, "id")
-    return Query(str(kind), values, top, outputs, identifier)
+    return Query(str(kind), values, top, share, outputs, identifier)
 
 
 def parse_number(text: str, name: str) -> int:
     """Parse a number in a URL or header."""
     if not re.fullmatch(r"[0-9]{1,11}", text):
-        raise RequestError(f"{name} must be a number, found {text!r:.80}")
+        raise RequestError(f"{name} must be a number, found {shown(text)}")
     return int(text)
 
 
-def _parse_json(content: bytes | memoryview) -> Any:
+def _parse_share(text: str) -> float:
+    if not re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,20}", text):
+        raise RequestError(f"reject must be a number from 0 to 1, found {shown(text)}")
+    return float(text)
+
+
+def _parse_json(content: bytearray, limits: Limits) -> Any:
+    if (
+        len(content) > limits.json_bytes
+        or content.count(b",") >= limits.json_values
+        or content.count(b"[") + content.count(b"{") > _MAX_BRACKETS
+    ):
+        raise HTTPException(
+            413,
+            f"JSON must have at most {limits.json_bytes} bytes with {limits.json_values} values in "
+            f"{_MAX_BRACKETS} lists; send less at once, a binary tensor, or an image file",
+        )
     try:
         value = orjson.loads(content)
     except orjson.JSONDecodeError as error:
@@ -176,14 +236,14 @@ def _parse_json(content: bytes | memoryview) -> Any:
 
 def _checked(value: Any, expected: type, name: str) -> Any:
     if not isinstance(value, expected):
-        raise RequestError(f"{name} must be {_JSON_NAMES[expected]}, found {value!r:.80}")
+        raise RequestError(f"{name} must be {_JSON_NAMES[expected]}, found {shown(value)}")
     return value
 
 
 def _check_kind(kind: Any, served: ServedModel) -> None:
     if kind not in served.inputs:
         expected = " or ".join(served.inputs)
-        raise RequestError(f"model {served.name} takes {expected}, found {kind!r:.80}")
+        raise RequestError(f"model {served.name} takes {expected}, found {shown(kind)}")
 
 
 def _check_top(top: Any, served: ServedModel) -> int:
@@ -191,9 +251,32 @@ def _check_top(top: Any, served: ServedModel) -> int:
     if type(top) is not int or not 1 <= top <= n_classes:
         raise RequestError(
             f"top must be an integer from 1 to the number of classes, {n_classes}, "
-            f"found {top!r:.80}"
+            f"found {shown(top)}"
         )
     return top
+
+
+def _check_reject(reject: Any, served: ServedModel) -> float:
+    if type(reject) not in (int, float) or not 0 <= reject <= 1:
+        raise RequestError(f"reject must be a number from 0 to 1, found {shown(reject)}")
+    if not served.has_typicality:
+        raise RequestError(
+            f"model {served.name} cannot reject rows: its file has no table of typical scores"
+        )
+    return float(reject)
+
+
+def _check_size(n_rows: int, top: int, limits: Limits) -> None:
+    if n_rows * top > limits.best_classes:
+        raise HTTPException(
+            413,
+            f"the number of rows times top must be at most {limits.best_classes}, "
+            f"found {n_rows} x {top}",
+        )
+
+
+def _max_rows(kind: str, limits: Limits) -> int:
+    return min(limits.images, limits.rows) if kind == "images" else limits.rows
 
 
 def _outputs(request: dict[str, Any], parameters: dict[str, Any]) -> dict[str, bool]:
@@ -202,38 +285,39 @@ def _outputs(request: dict[str, Any], parameters: dict[str, Any]) -> dict[str, b
     binary = _checked(parameters.get(name, False), bool, f"parameter {name}")
     wanted = request.get("outputs")
     if wanted is None or wanted == []:
-        return dict.fromkeys(_OUTPUTS if "top" in parameters else _OUTPUTS[:1], binary)
+        names = _OUTPUTS if "top" in parameters else _OUTPUTS[:1]
+        return dict.fromkeys(names + _REJECTION * ("reject" in parameters), binary)
     outputs = {}
     for i, each in enumerate(_checked(wanted, list, "outputs")):
         output = _checked(each, dict, f"outputs[{i}]")
         name = output.get("name")
-        if not isinstance(name, str) or name not in _OUTPUTS:
-            expected = ", ".join(_OUTPUTS)
-            raise RequestError(f"outputs[{i}] must be one of {expected}, found {name!r:.80}")
+        if not isinstance(name, str) or name not in _OUTPUTS + _REJECTION:
+            expected = ", ".join(_OUTPUTS + _REJECTION)
+            raise RequestError(f"outputs[{i}] must be one of {expected}, found {shown(name)}")
         about = _checked(output.get("parameters", {}), dict, f"parameters of output {name}")
         outputs[name] = _checked(about.get("binary_data", binary), bool, "parameter binary_data")
     return outputs
 
 
-def _values(tensor: dict[str, Any], rest: memoryview, served: ServedModel, max_rows: int) -> Any:
+def _values(tensor: dict[str, Any], rest: memoryview, served: ServedModel, limits: Limits) -> Any:
     """Values of the input tensor; if it is binary, they are the `rest` of the body."""
     kind, datatype, shape = tensor["name"], tensor.get("datatype"), tensor.get("shape")
-    is_rows = kind == "rows"
+    is_rows, most = kind == "rows", _max_rows(kind, limits)
     types = list(_TYPES) if is_rows else ["BYTES"]
     if datatype not in types:
         expected = ", ".join(types)
-        raise RequestError(f"datatype of {kind} must be one of {expected}, found {datatype!r:.80}")
+        raise RequestError(f"datatype of {kind} must be one of {expected}, found {shown(datatype)}")
     tails = [[served.model.n_features]] if is_rows else [[], [1]]
     if (
         not isinstance(shape, list)
         or not all(type(size) is int for size in shape)
         or not shape
         or shape[1:] not in tails
-        or not 1 <= shape[0] <= max_rows
+        or not 1 <= shape[0] <= most
     ):
         expected = ", ".join(["n", *map(str, tails[0])])
         raise RequestError(
-            f"shape of {kind} must be [{expected}] with n from 1 to {max_rows}, found {shape!r:.80}"
+            f"shape of {kind} must be [{expected}] with n from 1 to {most}, found {shown(shape)}"
         )
     about = _checked(tensor.get("parameters", {}), dict, f"parameters of {kind}")
     size = about.get("binary_data_size")
@@ -241,11 +325,11 @@ def _values(tensor: dict[str, Any], rest: memoryview, served: ServedModel, max_r
         if len(rest):
             raise RequestError(f"{len(rest)} bytes follow the JSON, but no tensor is binary")
         data = _checked(tensor.get("data"), list, f"data of {kind}")
-        return _numbers(data, datatype, shape) if is_rows else _strings(data, shape[0], kind)
+        return _numbers(data, datatype, shape) if is_rows else _strings(data, shape, kind)
     if type(size) is not int or size != len(rest) or "data" in tensor:
         raise RequestError(
             f"binary_data_size of {kind} must be the number of bytes after the JSON, {len(rest)}, "
-            f"without data, found {size!r:.80}"
+            f"without data, found {shown(size)}"
         )
     if not is_rows:
         return _byte_strings(rest, shape[0], kind)
@@ -259,31 +343,41 @@ def _values(tensor: dict[str, Any], rest: memoryview, served: ServedModel, max_r
     return np.frombuffer(rest, dtype).reshape(shape)
 
 
+def _flat(data: list[Any], shape: list[int], kind: str) -> list[Any]:
+    """The values of a JSON list that is flat or nested exactly as `shape`."""
+    if len(shape) == 2 and data and isinstance(data[0], list):
+        n_rows, n_columns = shape
+        for i, row in enumerate(data):
+            if not isinstance(row, list) or len(row) != n_columns:
+                found = f"{len(row)}" if isinstance(row, list) else f"{shown(row)}"
+                raise RequestError(f"{kind[:-1]} {i} must have {n_columns} values, found {found}")
+        if len(data) != n_rows:
+            raise RequestError(f"{kind} must have shape {shape}, found {len(data)} rows")
+        return [value for row in data for value in row]
+    if len(data) != math.prod(shape):
+        raise RequestError(f"{kind} must have shape {shape}, found {len(data)} values")
+    return data
+
+
 def _numbers(data: list[Any], datatype: str, shape: list[int]) -> NDArray[Any]:
-    """Convert numbers from a flat or nested JSON list."""
-    dtype = _TYPES[datatype]
+    values, dtype = _flat(data, shape, "rows"), _TYPES[datatype]
+    wrong = set(map(type, values)) - _VALUES[dtype.kind]
+    if wrong:
+        found = ", ".join(sorted(each.__name__ for each in wrong))
+        raise RequestError(f"rows must be numbers of type {datatype}, found {found}")
     try:
-        values = np.asarray(data)
-        if values.dtype.kind not in "biuf" or (values.dtype.kind == "f" and dtype.kind != "f"):
-            raise ValueError(f"found values of type {values.dtype}")
-        if values.size != math.prod(shape):
-            raise ValueError(f"found {values.size} values for shape {shape}")
-        with np.errstate(over="ignore"):
-            converted = values.astype(dtype).reshape(shape)
-        if dtype.kind in "iu" and not np.array_equal(converted.ravel(), values.ravel()):
-            raise ValueError("a value is out of range")
-        return converted
-    except ValueError as error:
-        raise RequestError(f"data of rows must be numbers of type {datatype}: {error}") from None
+        with np.errstate(over="ignore"):  # infinity is an error of its own
+            return np.array(values, dtype).reshape(shape)
+    except OverflowError:
+        raise RequestError(f"rows must be of type {datatype}: a value is out of range") from None
 
 
-def _strings(data: list[Any], n: int, kind: str) -> list[Any]:
-    """Convert texts or images from a flat or nested JSON list."""
-    if all(isinstance(each, list) for each in data):
-        data = [each for part in data for each in part]
-    if len(data) != n or not all(isinstance(each, str) for each in data):
-        raise RequestError(f"data of {kind} must be a list of {n} strings, found {data!r:.80}")
-    return _decoded(kind, data)
+def _strings(data: list[Any], shape: list[int], kind: str) -> list[Any]:
+    """Texts or images in a JSON list."""
+    values = _flat(data, shape, kind)
+    if set(map(type, values)) != {str}:
+        raise RequestError(f"{kind} must be a list of strings, found {shown(values)}")
+    return _decoded(kind, values)
 
 
 def _byte_strings(content: memoryview, n: int, kind: str) -> list[Any]:
@@ -328,23 +422,33 @@ def metadata(served: ServedModel) -> dict[str, Any]:
             for kind in served.inputs
         ],
         "outputs": [
-            {"name": name, "datatype": kind, "shape": [-1] if name == "label" else [-1, -1]}
+            {"name": name, "datatype": kind, "shape": [-1, -1] if "top" in name else [-1]}
             for name, kind in _output_types(served).items()
+            if name in _OUTPUTS or served.has_typicality
         ],
     }
 
 
 def _output_types(served: ServedModel) -> dict[str, str]:
-    label = "INT64" if served.model.classes.dtype.kind == "i" else "BYTES"
-    return dict(zip(_OUTPUTS, (label, label, "FP64", "INT32"), strict=True))
+    dtype = served.model.classes.dtype
+    label = "INT64" if dtype.kind in "iu" and np.can_cast(dtype, np.int64) else "BYTES"
+    types = (label, label, "FP64", "INT32", "FP64", "BOOL")
+    return dict(zip(_OUTPUTS + _REJECTION, types, strict=True))
 
 
 def infer_answer(
-    query: Query, served: ServedModel, prediction: Prediction
+    served: ServedModel, query: Query, prediction: Prediction
 ) -> tuple[bytes, dict[str, str]]:
     """Content and headers of the response to `/v2/models/NAME/infer`."""
-    names = ("top_labels", "top_distances", "top_probabilities")
-    values = {"label": prediction[0][:, 0]} | dict(zip(names, prediction, strict=False))
+    labels, distances, probabilities, typicality = prediction
+    values: dict[str, Any] = {
+        "label": labels[:, 0],
+        "top_labels": labels,
+        "top_distances": distances,
+        "top_probabilities": probabilities,
+        "typicality": typicality,
+        "rejected": None if typicality is None else typicality < (query.reject or 0),
+    }
     types = _output_types(served)
     tensors, blobs = [], []
     for name, binary in query.outputs.items():

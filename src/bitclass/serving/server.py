@@ -1,29 +1,26 @@
-"""The uvicorn server, with connection limits and a graceful shutdown."""
+"""The uvicorn server: one process, or several that uvicorn supervises."""
 
 from __future__ import annotations
 
-import asyncio
+import os
 import signal
 import socket
-import threading
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
+import sys
+import tempfile
 
-import orjson
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.supervisors import Multiprocess
 
+from bitclass._native import set_num_threads
+from bitclass._native.threads import effective_threads
 from bitclass.serving.app import Service
+from bitclass.serving.models import ModelFiles
+from bitclass.serving.settings import Limits, Settings
 
-__all__ = ["create_server", "listen", "serve_in_thread"]
+__all__ = ["configuration", "create_app", "listen", "serve"]
 
-MAX_HEAD_BYTES = 64 << 10
-HEAD_SECONDS = 30.0
-# After the signal to stop, connections that clients have already opened are still accepted, and
-# every response closes its connection.
-STOP_SECONDS = 0.5
-START_SECONDS = 30.0
+# Variables from which the workers learn what to serve, and without whom to stop.
+_SETTINGS, _PARENT = "BITCLASS_SERVE", "BITCLASS_SERVE_PARENT"
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -45,135 +42,84 @@ def listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=1024)
 
 
-def create_server(
-    app: Service,
-    *,
-    max_connections: int = 256,
-    on_start: Callable[[], None] = lambda: None,
-) -> uvicorn.Server:
-    """Create a server; its method `run` serves until SIGINT or SIGTERM.
-
-    It then answers all accepted requests before it stops.
+def serve(settings: Settings, listener: socket.socket, title: str) -> None:
+    """Serve models until SIGINT or SIGTERM, then answer open requests and stop.
 
     Parameters
     ----------
-    app : Service
-    max_connections : int, default=256
-        Requests on additional connections are answered with status 503.
-    on_start : callable, optional
-        Called when the server is ready to accept requests.
+    settings : Settings
+    listener : socket
+    title : str
+        Printed when the models are loaded.
+
+    Raises
+    ------
+    OSError, ValueError
+        If a model cannot be loaded.
     """
-    config = uvicorn.Config(
+    models = ModelFiles(settings)  # also in the parent of workers, so that errors are reported once
+    if settings.workers == 1:
+        print(title, flush=True)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # uvicorn raises the signal again when it has stopped, which would look like a failure.
+            signal.signal(number, lambda *_: sys.exit(0))
+        app = _service(settings, models)
+        uvicorn.Server(configuration(app, settings.limits)).run([listener])
+        return
+    del models
+    config = configuration(
+        f"{__name__}:create_app", settings.limits, factory=True, workers=settings.workers
+    )
+    with tempfile.TemporaryDirectory(prefix="bitclass-metrics-") as folder:
+        # Inherited by the workers: prometheus_client adds up the metrics that it finds there.
+        os.environ |= {"PROMETHEUS_MULTIPROC_DIR": folder, _SETTINGS: settings.to_json()}
+        os.environ[_PARENT] = str(os.getpid())
+        print(title, flush=True)
+        Multiprocess(config, [listener]).run()
+
+
+def create_app() -> Service:
+    """The application of a worker, whose settings are in the environment."""
+    settings = Settings.from_json(os.environ[_SETTINGS])
+    try:
+        return _service(settings, ModelFiles(settings), int(os.environ[_PARENT]))
+    except (OSError, ValueError, ImportError) as error:
+        # The files were valid when the parent started; it tries again.
+        sys.exit(f"a worker cannot load the models: {error}")
+
+
+def _service(settings: Settings, models: ModelFiles, parent: int | None = None) -> Service:
+    n_threads = settings.n_jobs
+    if n_threads is None and settings.workers > 1:
+        n_threads = max(1, effective_threads() // settings.workers)
+    if n_threads is not None:
+        set_num_threads(n_threads)
+    return Service(
+        models,
+        limits=settings.limits,
+        host=settings.host,
+        allowed_hosts=settings.allowed_hosts,
+        parent=parent,
+    )
+
+
+def configuration(
+    app: Service | str, limits: Limits, *, factory: bool = False, workers: int = 1
+) -> uvicorn.Config:
+    """The configuration of uvicorn."""
+    return uvicorn.Config(
         app,
-        http=_Protocol,
+        factory=factory,
+        workers=workers,
+        http="bitclass.serving.connections:Connection",
         ws="none",
-        lifespan="off",
+        lifespan="on",
         log_config=None,
         log_level="error",  # uvicorn warns of every malformed request
         access_log=False,
         server_header=False,
-        # uvicorn already rejects the connection that reaches this limit.
-        limit_concurrency=max_connections + 1,
-        timeout_keep_alive=75,
         proxy_headers=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=limits.stop_seconds,
+        timeout_worker_healthcheck=10,  # also the time to notice that a worker has been killed
     )
-    return _Server(config, app, on_start)
-
-
-def serve_in_thread(app: Service, listener: socket.socket) -> Callable[[], None]:
-    """Serve in a thread; returns a function that answers open requests and stops the server."""
-    started = threading.Event()
-    server = create_server(app, on_start=started.set)
-    thread = threading.Thread(
-        target=server.run, args=([listener],), name="bitclass-serve", daemon=True
-    )
-    thread.start()
-    if not started.wait(START_SECONDS):
-        raise RuntimeError("the server did not start")
-
-    def stop() -> None:
-        server.should_exit = True
-        thread.join()
-
-    return stop
-
-
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, app: Service, on_start: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._app, self._on_start = app, on_start
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._on_start()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._app.stopping = True
-        await asyncio.sleep(STOP_SECONDS)
-        await super().shutdown(sockets)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop without raising the signal again, as uvicorn does, which looks like a failure."""
-        self.force_exit = self.should_exit and sig == signal.SIGINT
-        self.should_exit = True
-
-
-class _Protocol(HttpToolsProtocol):
-    """HTTP with limits on the size and duration of a request's headers, and errors in JSON."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._head_bytes = 0
-        self._head_timer: asyncio.TimerHandle | None = None  # until the headers are complete
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._expect_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._head_arrived()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        self._head_bytes += len(data)
-        super().data_received(data)
-        too_long = self._head_timer is not None and self._head_bytes > MAX_HEAD_BYTES
-        if too_long and not self.transport.is_closing():
-            self.send_400_response(
-                f"the headers of a request must have at most {MAX_HEAD_BYTES} bytes"
-            )
-
-    def eof_received(self) -> bool:  # type: ignore[override]
-        """Answer a client that has closed only its sending side, then close."""
-        waiting = self.cycle is not None and not self.cycle.response_complete
-        if waiting and not self.cycle.more_body:
-            self.cycle.keep_alive = False
-            return True
-        return False
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        if self._head_timer is None:
-            self._expect_head()
-
-    def on_headers_complete(self) -> None:
-        self._head_arrived()
-        super().on_headers_complete()
-
-    def _expect_head(self) -> None:
-        self._head_bytes = 0
-        self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
-
-    def _head_arrived(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-
-    def send_400_response(self, msg: str) -> None:
-        content = orjson.dumps({"error": msg})
-        head = (
-            "HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(content)}\r\nconnection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode() + content)
-        self.transport.close()

@@ -24,11 +24,12 @@ from bitclass.training.sums import Sample, Sums
 
 __all__ = ["ClosedForm", "DenseWhitening", "Whitening", "WideWhitening", "closed_form", "whiten"]
 
-#: Penalties that leave-one-out chooses from: first every second one, then the neighbours.
+#: Penalties that leave-one-out chooses from, uphill from 1.
 ALPHAS = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
 # Rows and classes that leave-one-out is computed on: its cost is one product of this size per
-# penalty, and its standard error is then about 1 point.
-_LEAVE_ONE_OUT_ROWS, _LEAVE_ONE_OUT_CLASSES = 2048, 4096
+# penalty, and its standard error is then about 1 point. Penalties are compared along the leading
+# directions.
+_LEAVE_ONE_OUT_ROWS, _LEAVE_ONE_OUT_CLASSES, _LEAVE_ONE_OUT_DIRECTIONS = 1024, 2048, 640
 # Directions beyond those of the class means, in which rows vary most: with many rows, refinement
 # finds classes separated there, too. One per so many rows, so that they are known.
 _EXTRA_DIRECTIONS, _ROWS_PER_EXTRA_DIRECTION = 384, 4
@@ -40,6 +41,7 @@ _MIN_BETWEEN = 1e-3
 _ITQ_ROUNDS, _ITQ_BITS = 30, 512  # fewer rounds with more bits: same accuracy, in seconds
 _MAX_ITQ_MEANS = 8192
 _MAX_PAIRED_MEANS, _NEAREST_MEANS = 2048, 16
+_MAX_EXACT_DIRECTIONS = 512  # above, the leading directions are found by subspace iteration
 # Rows drawn from the sums, by which the kinds of hyperplanes are compared.
 _DRAWN_ROWS = 2000
 _MAX_COMPARED_CLASSES = 2048
@@ -181,6 +183,7 @@ class DenseWhitening:
         self,
         scatter: _Scatter,
         penalty: Penalty,
+        n_directions: int,
         n_extra: int,
     ) -> None:
         sums = self.sums = scatter.sums
@@ -188,7 +191,7 @@ class DenseWhitening:
         self.alpha, self.own_units = penalty.alpha, penalty.own_units
         factor = scatter.factor(penalty.alpha, penalty.own_units)
         white = _solve(factor, scatter.means.T).T
-        basis = _directions(white, min(len(sums.classes) - 1, *white.shape))
+        basis = _directions(white, min(len(sums.classes) - 1, n_directions, *white.shape))
         n_means = basis.shape[1]
         residual = _solve(factor, _solve(factor, scatter.within).T)
         if n_extra:
@@ -229,9 +232,9 @@ class DenseWhitening:
     def hash_function(self, Q: NDArray[Any], t: NDArray[Any]) -> HashFunction:
         """The hash function of untransformed rows for a projection Q (k, r) of the coordinates."""
         sums = self.sums
-        projection = (self.transform @ Q.astype(np.float64)) / sums.scale[:, None]
-        projection[sums.constant] = 0.0
-        projection = np.ascontiguousarray(projection, dtype=np.float32)
+        P = (self.transform @ Q.astype(np.float64)) / sums.scale[:, None]
+        P[sums.constant] = 0.0
+        projection = np.ascontiguousarray(P, dtype=np.float32)
         centre = sums.shift + self.centre * sums.scale
         # From the rounded projection, so that rounding does not shift the scores of the mean.
         intercept = t.astype(np.float64) - centre @ projection.astype(np.float64)
@@ -261,15 +264,27 @@ def _solve(
 def _directions(means: NDArray[np.float64], q: int) -> NDArray[np.float64]:
     """Orthonormal basis (d, q) of the directions in which class means (C, d) vary most."""
     n_classes, d = means.shape
+    if min(n_classes, d) > _MAX_EXACT_DIRECTIONS and 2 * q < min(n_classes, d):
+        found = np.random.default_rng(0).standard_normal((d, q + 16))
+        for _ in range(3):
+            found = _orthonormal(means.T @ (means @ found))
+        vectors = scipy.linalg.eigh(_square(means @ found), check_finite=False)[1]
+        return np.asarray(found @ vectors[:, ::-1][:, :q])
     if n_classes <= d:
-        values, vectors = scipy.linalg.eigh(means @ means.T, check_finite=False)
-        order = np.argsort(-values)[:q]
-        spanned = means.T @ vectors[:, order]
-        return np.asarray(scipy.linalg.qr(spanned, mode="economic", check_finite=False)[0])
-    values, vectors = scipy.linalg.eigh(
-        means.T @ means, subset_by_index=(d - q, d - 1), check_finite=False
-    )
+        values, vectors = scipy.linalg.eigh(_square(means.T), check_finite=False)
+        return _orthonormal(means.T @ vectors[:, np.argsort(-values)[:q]])
+    vectors = scipy.linalg.eigh(_square(means), subset_by_index=(d - q, d - 1), check_finite=False)[
+        1
+    ]
     return np.asarray(vectors[:, ::-1])
+
+
+def _square(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    return matrix.T @ matrix
+
+
+def _orthonormal(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(scipy.linalg.qr(matrix, mode="economic", check_finite=False)[0])
 
 
 def _with_extra(
@@ -286,9 +301,9 @@ def _with_extra(
         found = np.random.default_rng(0).standard_normal((d, min(n_extra + 16, d - q)))
         for _ in range(3):
             found -= basis @ (basis.T @ found)
-            found = scipy.linalg.qr(covariance @ found, mode="economic", check_finite=False)[0]
+            found = _orthonormal(covariance @ found)
     found -= basis @ (basis.T @ found)
-    found = scipy.linalg.qr(found, mode="economic", check_finite=False)[0]
+    found = _orthonormal(found)
     small = found.T @ covariance @ found
     _, vectors = scipy.linalg.eigh(small, check_finite=False)
     return np.concatenate([basis, found @ vectors[:, ::-1][:, :n_extra]], axis=1)
@@ -374,13 +389,15 @@ def whiten(
         return wide, wide
     scatter = _Scatter(sums)
     best, largest = _choose_penalties(scatter, rows, alpha)
-    n_extra = n_bits + _EXTRA_DIRECTIONS - min(len(sums.classes) - 1, len(sums.shift))
+    n_directions = n_bits + _EXTRA_DIRECTIONS
+    n_extra = n_directions - min(len(sums.classes) - 1, len(sums.shift))
     n_extra = max(0, min(n_extra, int(scatter.n_within) // _ROWS_PER_EXTRA_DIRECTION))
     if all_directions:
         n_extra = len(sums.shift)
+    model = DenseWhitening(scatter, best, n_directions, 0)
     if n_extra == 0:
-        largest = best
-    return DenseWhitening(scatter, best, 0), DenseWhitening(scatter, largest, n_extra)
+        return model, model
+    return model, DenseWhitening(scatter, largest, n_directions, n_extra)
 
 
 def _choose_penalties(
@@ -408,14 +425,16 @@ def _choose_penalties(
     def best() -> Penalty:
         return max(tried.values(), key=lambda penalty: penalty.likelihood)
 
-    for candidate in ALPHAS[1::2] if alpha is None else [alpha]:
-        for own_units in (True, False):
-            attempt(candidate, own_units)
+    first = 1.0 if alpha is None else alpha
+    own_units = max((True, False), key=lambda units: attempt(first, units).likelihood)
     if alpha is not None:
         return best(), best()
-    place = ALPHAS.index(best().alpha)
-    for candidate in ALPHAS[max(place - 1, 0) : place + 2]:
-        attempt(candidate, best().own_units)
+    place = ALPHAS.index(first)  # uphill from there
+    for step in (1, -1):
+        while 0 <= place + step < len(ALPHAS):
+            if attempt(ALPHAS[place + step], own_units) is not best():
+                break
+            place += step
     chosen = largest = best()
     slack = _ACCURACY_SLACK if sums.anchors is None else _KERNEL_ACCURACY_SLACK
     for candidate in ALPHAS[ALPHAS.index(chosen.alpha) + 1 :]:
@@ -455,7 +474,7 @@ def leave_one_out(
     factor = scatter.factor(alpha, own_units)
     white = _solve(factor, scatter.means.T).T
     A = _solve(factor, Z.T).T
-    basis = _directions(white, min(len(n) - 1, *white.shape))
+    basis = _directions(white, min(len(n) - 1, _LEAVE_ONE_OUT_DIRECTIONS, *white.shape))
     means = white @ basis
     along = _solve(factor, basis, transposed=True)
     within = np.maximum(np.einsum("dq,dq->q", along, scatter.within @ along), 1e-12)
@@ -620,15 +639,19 @@ class ClosedForm:
     Q : (k, r)
     t : (r,)
     weights : (C, r) int8
+    kind : str, kind of hyperplanes
     """
 
     whitening: Whitening
     Q: NDArray[np.float64]
     t: NDArray[np.float64]
     weights: NDArray[np.int8]
+    kind: str
 
 
-def closed_form(whitening: Whitening, n_bits: int, deviation: float, seed: int) -> ClosedForm:
+def closed_form(
+    whitening: Whitening, n_bits: int, deviation: float, seed: int, kind: str | None = None
+) -> ClosedForm:
     """Place hyperplanes among the class means; the weights are the signs of the means.
 
     Rotated axes (ITQ) serve where class means spread in many directions, bisectors of confusable
@@ -642,25 +665,36 @@ def closed_form(whitening: Whitening, n_bits: int, deviation: float, seed: int) 
     deviation : float
         Standard deviation within classes of the scores F, which tells how soon tanh saturates.
     seed : int
+    kind : str, optional
+        The kind of hyperplanes, if it is known.
     """
     means, random = whitening.means, np.random.default_rng(seed)
     q = int(np.count_nonzero(whitening.between > 0))
     between = whitening.between[:q]
     reliability = np.sqrt(between / (between + whitening.within[:q] ** 2))
-    Q, t = _rotated(means[:, :q] * reliability.astype(np.float32), n_bits, random)
-    rotated = Q * reliability[:, None], t
-    kinds = [rotated]
-    if reliability.min() < 0.7 * reliability.max():
-        kinds.append(_rotated(means[:, :q], n_bits, random))
+    kinds = ["scaled rotation"]
     if len(means) <= _MAX_COMPARED_CLASSES and n_bits > 1:
-        bisectors = _bisectors(means[:, :q], n_bits, random)
-        mixed = tuple(
-            np.concatenate([one[..., ::2], other[..., 1::2]], axis=-1)
-            for one, other in zip(rotated, bisectors, strict=True)
-        )
-        kinds += [bisectors, mixed]
-    candidates = []
-    for Q, t in kinds:
+        kinds += ["rotation", "bisectors", "mixture"]
+    candidates, planes = [], {}
+    for name in kinds if kind is None else [kind]:
+        if name == "scaled rotation":  # directions in which classes hardly differ get fewer bits
+            Q, t = _rotated(means[:, :q] * reliability.astype(np.float32), n_bits, random)
+            Q *= reliability[:, None]
+        elif name == "rotation":
+            if kind is None and reliability.min() > 0.7 * reliability.max():
+                continue
+            Q, t = _rotated(means[:, :q], n_bits, random)
+        elif name == "bisectors":
+            Q, t = _bisectors(means[:, :q], n_bits, random)
+        else:
+            if "scaled rotation" not in planes:
+                Q, t = _rotated(means[:, :q] * reliability.astype(np.float32), n_bits, random)
+                planes["scaled rotation"] = Q * reliability[:, None], t
+                planes["bisectors"] = _bisectors(means[:, :q], n_bits, random)
+            (Q, t), (other, threshold) = planes["scaled rotation"], planes["bisectors"]
+            Q, t = Q.copy(), t.copy()
+            Q[:, 1::2], t[1::2] = other[:, 1::2], threshold[1::2]
+        planes[name] = Q, t
         full = np.zeros((means.shape[1], n_bits))
         full[:q] = Q
         within = np.sqrt(whitening.within**2 @ full**2)
@@ -668,7 +702,7 @@ def closed_form(whitening: Whitening, n_bits: int, deviation: float, seed: int) 
         weights = np.empty((len(means), n_bits), dtype=np.int8)
         for part in class_blocks(len(means)):
             weights[part] = sign(means[part, :q] @ Q + t)
-        candidates.append(ClosedForm(whitening, full * size, t * size, weights))
+        candidates.append(ClosedForm(whitening, full * size, t * size, weights, name))
     if len(candidates) == 1:
         return candidates[0]
     y = random.integers(len(means), size=_DRAWN_ROWS)
@@ -702,7 +736,7 @@ def _rotated(
         rows = np.sort(random.choice(len(means), _MAX_ITQ_MEANS, replace=False))
         chosen = means[rows].astype(np.float64)
     k = min(n_bits, means.shape[1])
-    centre = np.mean(means, axis=0, dtype=np.float64)[:k]
+    centre = np.asarray(np.mean(means, axis=0, dtype=np.float64))[:k]
     chosen = chosen[:, :k] - centre
     # Random numbers are assigned to classes, not to axes, whose signs and order may depend on
     # rounding.
@@ -751,8 +785,8 @@ def _bisectors(
         for i, j in (part.T for part in np.array_split(pairs, 1 + len(pairs) // 1024))
     ]
     first, second = pairs[np.concatenate(touching)].T
-    keys = -D[first, second] / 8.0 + random.gumbel(size=len(first))
-    drawn = np.resize(np.argsort(-keys, kind="stable"), n_bits)
+    keys = D[first, second] / 8.0 - np.asarray(random.gumbel(size=len(first)))
+    drawn = np.resize(np.argsort(keys, kind="stable"), n_bits)
     one, other = chosen[first[drawn]], chosen[second[drawn]]
     normals = one - other
     normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-12)

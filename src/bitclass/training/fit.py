@@ -28,8 +28,10 @@ from bitclass.training.sums import Collected, Sample, Sums
 
 __all__ = ["Fitted", "fit_model", "judged_groups"]
 
-# Share of the rows that judge a model, their number at least, and the share at most.
-_JUDGED_SHARE, _MIN_JUDGED, _MAX_JUDGED_SHARE = 0.05, 200, 0.2
+# Share of the rows that judge a model: with few rows more, so that there are enough, with many
+# fewer, since they are missed in training.
+_JUDGED_SHARE, _MAX_JUDGED_SHARE, _MIN_JUDGED_SHARE = 0.05, 0.2, 0.01
+_MIN_JUDGED, _ENOUGH_JUDGED = 200, 1000
 # With fewer rows than this a single part is too small to judge by; each of so many folds is then
 # judged by a model of the others.
 _MIN_ROWS_OF_ONE_PART, _FOLDS = 1000, 3
@@ -138,10 +140,10 @@ def _closed(settings: Settings, sums: Sums, sample: Sample) -> tuple[ClosedForm,
         sums, settings.alpha, sample, settings.n_bits, all_directions=settings.kernel
     )
     deviation = score_deviation(sums.effective_rows / len(sums.classes))
-    model, start = (
-        closed_form(whitening, settings.n_bits, deviation, settings.seed)
-        for whitening in whitenings
-    )
+    model = closed_form(whitenings[0], settings.n_bits, deviation, settings.seed)
+    if whitenings[1] is whitenings[0]:
+        return model, model
+    start = closed_form(whitenings[1], settings.n_bits, deviation, settings.seed, model.kind)
     return model, start
 
 
@@ -213,7 +215,8 @@ def _parts(collected: Collected) -> list[NDArray[np.bool_]]:
         return [fold for fold in folds if np.count_nonzero(fold) > 1]
     effective = n_rows * _evenness(pool.weights)
     share = min(max(_JUDGED_SHARE, _MIN_JUDGED / effective), _MAX_JUDGED_SHARE)
-    n_judged = min(int(share * n_rows), len(pool))
+    n_judged = min(int(share * n_rows), max(_ENOUGH_JUDGED, int(_MIN_JUDGED_SHARE * n_rows)))
+    n_judged = min(n_judged, len(pool))
     allowed = np.where(summed, counts, counts // 2)
     is_judged = np.zeros(len(pool), dtype=bool)
     usable = order[(rank < allowed[y])[order]]

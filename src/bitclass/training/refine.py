@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import scipy.optimize
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bitclass._native import SparseRows, effective_threads, thread_limit
@@ -32,15 +34,16 @@ from bitclass.training.sums import Sample
 __all__ = ["Candidate", "Judged", "candidate_of", "choose", "judge", "refine", "score_deviation"]
 
 # Row visits in total, at most and at least, and epochs; similarities to anchors need more.
-_MAX_EPOCHS, _MAX_VISITS, _MIN_VISITS = 12, 250_000, 100_000
+_MAX_EPOCHS, _MAX_VISITS, _MIN_VISITS = 12, 250_000, 40_000
 _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
 _ROWS_PER_STEP, _ROWS_PER_LARGE_STEP, _MANY_ROWS = 256, 512, 20_000
 _ROWS_PER_BLOCK = 1024
+_MIN_DRAWN_SHARE = 1 / 32  # fewer drawn rows cost more than they bring
 #: Short-list lengths that ``rescore="auto"`` chooses from; the first is the default.
 RESCORE_LENGTHS = (16, 0, 64)
 # Scores of drawn rows by which the biases of the closed form are fitted, and rows by which each is
 # shrunken to 0.
-_MAX_BIASED_CLASSES, _DRAWN_SCORES, _PRIOR_COUNT = 1024, 4_000_000, 10.0
+_MAX_BIASED_CLASSES, _DRAWN_SCORES, _PRIOR_COUNT = 1024, 2_000_000, 10.0
 # Number of (row, class) pairs that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
 _SCORES_PER_BLOCK = 1 << 20  # over all threads
@@ -129,7 +132,7 @@ def _drawn_bias(closed: ClosedForm, sharp: float) -> NDArray[np.float32]:
     scores = values @ closed.weights.astype(np.float32).T
     scores *= np.float32(sharp)
     bias = np.zeros(n_classes, dtype=np.float32)
-    for _ in range(8):
+    for _ in range(4):
         logits = scores + bias
         logits -= logits.max(axis=1, keepdims=True)
         np.exp(logits, out=logits)
@@ -183,52 +186,49 @@ class _TrainingRows:
         self.y = np.searchsorted(whitening.sums.classes, sample.labels)
         weights = sample.weights / sample.weights.mean()
         self._weights, self._random = weights.astype(np.float32), random
-        self._rows = _coordinates(whitening, sample)
+        self.rows = _coordinates(whitening, sample)
         n_classes = len(whitening.sums.classes)
         unknown = whitening.unknown
-        self._drawn_share = float(unknown.mean()) if isinstance(whitening, DenseWhitening) else 0.0
+        self.drawn_share = float(unknown.mean()) if isinstance(whitening, DenseWhitening) else 0.0
+        if self.drawn_share < _MIN_DRAWN_SHARE:
+            self.drawn_share = 0.0
         self._drawn_classes = unknown / max(unknown.sum(), 1e-300)
         mass = np.bincount(self.y, weights, minlength=n_classes)
-        shares = self._drawn_share * self._drawn_classes
-        shares += (1.0 - self._drawn_share) * mass / mass.sum()
+        shares = self.drawn_share * self._drawn_classes
+        shares += (1.0 - self.drawn_share) * mass / mass.sum()
         self.log_shares = np.log(np.maximum(shares, 1e-12)).astype(np.float32)
 
     def __len__(self) -> int:
         return len(self.y)
 
-    def epoch(self, n_per_step: int) -> Iterator[tuple[Any, NDArray[np.intp], NDArray[np.float32]]]:
-        """Mini-batches of all rows in random order, with drawn rows among them."""
-        n_drawn = round(self._drawn_share * n_per_step)
-        n_real = min(n_per_step - n_drawn, len(self))
-        order = self._random.permutation(len(self))
-        for start in range(0, len(self) - n_real + 1, max(n_real, 1)):
-            chosen = order[start : start + n_real]
-            rows, y, weights = self._rows[chosen], self.y[chosen], self._weights[chosen]
-            if n_drawn:
-                drawn = self._random.choice(
-                    len(self._drawn_classes), n_drawn, p=self._drawn_classes
-                )
-                rows = np.concatenate([rows, self._whitening.draw(drawn, self._random)])
-                y = np.concatenate([y, drawn])
-                weights = np.concatenate([weights, np.ones(n_drawn, np.float32)])
-            yield rows, y, weights
-            if n_real == 0:
-                return
+    def batches(
+        self, n_per_step: int
+    ) -> Iterator[tuple[Any, NDArray[np.intp], NDArray[np.float32]]]:
+        """Mini-batches without end: all rows in random order again and again, and drawn rows."""
+        n_drawn = round(self.drawn_share * n_per_step)
+        n_real = max(1, min(n_per_step - n_drawn, len(self)))
+        while True:
+            order = self._random.permutation(len(self))
+            for start in range(0, len(self) - n_real + 1, n_real):
+                chosen = order[start : start + n_real]
+                rows, y, weights = self.rows[chosen], self.y[chosen], self._weights[chosen]
+                if n_drawn:
+                    drawn = self._random.choice(
+                        len(self._drawn_classes), n_drawn, p=self._drawn_classes
+                    )
+                    rows = np.concatenate([rows, self._whitening.draw(drawn, self._random)])
+                    y = np.concatenate([y, drawn])
+                    weights = np.concatenate([weights, np.ones(n_drawn, np.float32)])
+                yield rows, y, weights
 
 
 class _SparseCoordinates:
     """Scaled columns of sparse rows, by row index."""
 
     def __init__(self, whitening: WideWhitening, sample: Sample) -> None:
-        rows = sample.features()
-        self._rows = (
-            rows.tocsr()[:, whitening.columns] if not isinstance(rows, np.ndarray) else None
+        self._rows = sp.csr_array(
+            sp.csr_array(sample.features())[:, whitening.columns], dtype=np.float32
         )
-        import scipy.sparse as sp
-
-        if self._rows is None:
-            self._rows = sp.csr_array(rows[:, whitening.columns])
-        self._rows = sp.csr_array(self._rows, dtype=np.float32)
         self._rows.eliminate_zeros()
         self._rows.data *= whitening.factors[self._rows.indices]
 
@@ -284,25 +284,26 @@ def refine(settings: Settings, closed: ClosedForm, sample: Sample, judged: Sampl
     rows = _TrainingRows(closed, sample, max_rows, random)
     n_visits = max(min(max_epochs * len(rows), max_visits), _MIN_VISITS)
     n_per_step = _ROWS_PER_STEP if len(rows) < _MANY_ROWS else _ROWS_PER_LARGE_STEP
-    steps = _start(settings, closed, rows, Schedule(max(1, n_visits // n_per_step)), random)
+    n_steps = max(1, n_visits // n_per_step)
+    steps = _start(settings, closed, rows, Schedule(n_steps), random)
     A_judged = _coordinates(whitening, judged) if len(judged) else None
     y_judged = np.searchsorted(whitening.sums.classes, judged.labels)
-    n_real = max(1, round((1.0 - rows._drawn_share) * n_per_step))
-    n_epochs = max(1, math.ceil(n_visits / n_per_step / max(1, len(rows) // n_real)))
+    # Of few rows, an epoch is several passes.
+    per_epoch = max(1, len(rows) // n_per_step, math.ceil(n_steps / max_epochs))
+    n_epochs = math.ceil(n_steps / per_epoch)
     epochs: list[Epoch] = []
-    stopped = None
+    stopped, batches = None, rows.batches(n_per_step)
     while not steps.finished and stopped is None:
-        for batch in rows.epoch(n_per_step):
+        for batch in islice(batches, per_epoch):
             steps.step(*batch)
             if steps.finished or settings.out_of_time:
                 break
         accuracy = None
-        done = len(epochs) + 1
-        if A_judged is not None and (done * 12) // n_epochs > ((done - 1) * 12) // n_epochs:
+        if A_judged is not None:
             accuracy = _accuracy(steps, A_judged, y_judged, judged)
-        epochs.append(Epoch(done, max(n_epochs, done), accuracy, steps.mean_loss()))
+        epochs.append(Epoch(len(epochs) + 1, n_epochs, accuracy, steps.mean_loss()))
         settings.print_line(
-            f"epoch {done} of {n_epochs}: mean cross-entropy {epochs[-1].objective:.3f}"
+            f"epoch {len(epochs)} of {n_epochs}: mean cross-entropy {epochs[-1].objective:.3f}"
             + ("" if accuracy is None else f", {accuracy:.2%} of the judged rows")
         )
         if settings.callback is not None and settings.callback(epochs[-1]):
@@ -338,7 +339,7 @@ def _start(
             whitening.projection(closed.Q),
             whitening.intercept(closed.Q, closed.t),
             deviation,
-            rows._rows.entries_per_row,
+            rows.rows.entries_per_row,
         )
     else:
         projection = DenseProjection(closed.Q, closed.t, deviation)

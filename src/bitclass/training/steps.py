@@ -246,7 +246,9 @@ class Objective:
         """
         codes, values = signs(F), np.tanh(F, out=F)
         at, loss = (np.arange(len(y)), y), 0.0
-        by_values, by_weights, by_bias = 0.0, 0.0, 0.0
+        by_values: Any = 0.0
+        by_weights: Any = 0.0
+        by_bias: Any = 0.0
         for inputs, sharp, share in (
             (codes, self.sharpness[0], _SHARE_OF_SIGNS),
             (values, self.sharpness[1], 1.0 - _SHARE_OF_SIGNS),
@@ -301,13 +303,14 @@ class Steps:
     ) -> None:
         self.projection, self.bias = projection, bias.astype(np.float32)
         self.objective, self._schedule, self._random = objective, schedule, random
-        self._class_means, self._index = class_means, None
+        self._class_means = class_means
+        self._index: HammingIndex | None = None
         self._between_refits = max(_STEPS_BETWEEN_REFITS, len(weights) // _CLASSES_PER_STEP)
         self.n_steps, self._losses = 0, [0.0]
         if class_means is None:
             assert means is not None
             self._latent = _latent_weights(means, weights)
-            self._signs = signs(self._latent)
+            self._signs: NDArray[Any] = signs(self._latent)
             self._moments = Adam(self._latent), Adam(self.bias)
         else:
             self._signs = weights

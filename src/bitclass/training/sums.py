@@ -213,7 +213,9 @@ class Sums:
         by_class = sp.csr_array((weights, (y, np.arange(len(y)))), shape=shape)
         self._buffer = by_class @ rows
         of_entries = np.repeat(weights, np.diff(rows.indptr)) * rows.data**2
-        self.squares = np.bincount(rows.indices, of_entries, minlength=rows.shape[1])
+        self.squares = np.asarray(
+            np.bincount(rows.indices, of_entries, minlength=rows.shape[1]), dtype=np.float64
+        )
         present = rows.indices[rows.data != 0]
         self.counts = np.bincount(present, minlength=rows.shape[1]).astype(np.float64)
         overflown = np.flatnonzero(~np.isfinite(self.squares))

@@ -5,7 +5,6 @@ const SVG = "http://www.w3.org/2000/svg";
 let maxBytes = 0;
 let model = null; // facts about the selected model
 let api = ""; // base URL of its API
-let chosen = null; // the class whose images are shown, or null for all
 let latestQuery = 0; // answers to earlier queries are dropped
 let shownUrl = null;
 
@@ -100,75 +99,39 @@ function explain(classes, chosenClass) {
       : "The text is too long to be explained.";
 }
 
-function imageItem(image) {
-  const title = image.label ?? image.name;
-  const link = element(
-    "a", { href: `#image-${image.row}`, title: image.name },
-    element("img", { src: `${api}/images/${image.row}.jpg`, alt: "", loading: "lazy", width: 192, height: 192 }),
-    element("span", {}, title),
-  );
-  if ("predicted" in image) link.append(element("span", { class: "no" }, `predicted ${image.predicted}`));
-  if ("distance" in image) {
-    link.append(element("span", { class: "far" }, pluralise(image.distance, "bit away", "bits away")));
-  }
-  return element("li", {}, link);
-}
-
-// A class as a link to its images, if there are any.
-function listItem(label, text, ...names) {
-  const parts = [element("span", {}, ...names), element("span", { class: "hint" }, text)];
-  if (!model.images) return element("li", {}, element("div", {}, ...parts));
-  return element("li", {}, element("a", { href: `#class-${encodeURIComponent(label)}` }, ...parts));
+function listItem(text, ...names) {
+  return element("li", {}, element("span", {}, ...names), element("span", { class: "hint" }, text));
 }
 
 function pairItem(pair) {
-  const text = "images" in pair
-    ? pluralise(pair.images, "image", "images") : pluralise(pair.distance, "bit apart", "bits apart");
-  const names = "images" in pair
-    ? [pair.label, " predicted as ", pair.other] : [pair.label, " and ", pair.other];
-  return listItem(pair.label, text, element("strong", {}, names[0]), names[1], element("strong", {}, names[2]));
+  const names = [element("strong", {}, pair.label), " and ", element("strong", {}, pair.other)];
+  return listItem(pluralise(pair.distance, "bit apart", "bits apart"), ...names);
 }
 
 function labelItem(found) {
-  const parts = [];
-  if ("images" in found) parts.push(`${pluralise(found.images, "image", "images")}, ${found.wrong} misclassified`);
-  if ("nearest" in found) parts.push(`${pluralise(found.distance, "bit", "bits")} from ${found.nearest}`);
-  return listItem(found.label, parts.join(" · "), element("strong", {}, found.label));
+  const text = "nearest" in found
+    ? `${pluralise(found.distance, "bit", "bits")} from ${found.nearest}` : "";
+  return listItem(text, element("strong", {}, found.label));
 }
 
-// A paged list: `load(0)` shows the first page, and the button adds the next one.
-function pagedList(name, listId, buttonId, textId, addressOf, itemOf, kinds) {
-  let latest = 0;
-  const list = byId(listId), button = byId(buttonId);
-  async function load(start) {
-    const query = ++latest;
-    try {
-      const answer = await ask(addressOf(start), {});
-      if (query !== latest) return;
-      const items = answer[name].map(itemOf);
-      if (start) list.append(...items);
-      else list.replaceChildren(...items);
-      button.hidden = list.children.length >= answer.total;
-      byId(textId).textContent = pluralise(answer.total, ...kinds);
-    } catch (error) {
-      if (query === latest) byId(textId).textContent = failure(error);
-    }
+// Show the classes that match the search; the button adds the next ones to those shown.
+let latestList = 0;
+async function listClasses(start) {
+  const query = ++latestList;
+  const list = byId("list");
+  try {
+    const search = encodeURIComponent(byId("search").value);
+    const answer = await ask(`${api}/classes?start=${start}&search=${search}`, {});
+    if (query !== latestList) return;
+    const items = answer.classes.map(labelItem);
+    if (start) list.append(...items);
+    else list.replaceChildren(...items);
+    byId("more-classes").hidden = list.children.length >= answer.total;
+    byId("list-text").textContent = pluralise(answer.total, "class", "classes");
+  } catch (error) {
+    if (query === latestList) byId("list-text").textContent = failure(error);
   }
-  button.addEventListener("click", () => load(list.children.length));
-  return () => load(0);
 }
-
-const listClasses = pagedList(
-  "classes", "list", "more-classes", "list-text",
-  (start) => `${api}/classes?start=${start}&search=${encodeURIComponent(byId("search").value)}`,
-  labelItem, ["class", "classes"],
-);
-const listImages = pagedList(
-  "images", "images", "more-images", "images-text",
-  (start) => `${api}/images?start=${start}&label=${encodeURIComponent(chosen ?? "")}` +
-    `&wrong=${byId("wrong").checked ? 1 : 0}`,
-  imageItem, ["image", "images"],
-);
 
 function failure(error) {
   const lost = error instanceof TypeError;
@@ -196,11 +159,8 @@ function show(answer, title, url) {
   );
   byId("why-class").onchange = (event) => explain(answer.classes, Number(event.target.value));
   explain(answer.classes, 0);
-  byId("near").replaceChildren(...answer.images.map(imageItem));
-  byId("near-section").hidden = answer.images.length === 0;
   byId("result").hidden = false;
   byId("result-title").focus({ preventScroll: true });
-  byId("result").scrollIntoView({ block: "start" });
 }
 
 async function ask(address, options) {
@@ -210,16 +170,26 @@ async function ask(address, options) {
   return answer;
 }
 
-// Send a query, and show the answer unless there is a newer query.
-async function look(address, options, titleOf, url) {
+// The share of inputs of known classes that are rejected as of no known class.
+const REJECTED = 0.04;
+
+// The first line of an answer: the best class, and whether the input is of any known class.
+function verdict({ classes: [best], typicality }) {
+  const label = `${best.label}, ${percent(best.probability)}`;
+  if (typicality === undefined || typicality >= REJECTED) return `Best class: ${label}.`;
+  return `None of these: ${percent(1 - typicality)} of the known inputs fit better. Nearest class: ${label}.`;
+}
+
+// Send an input, and show the answer unless there is a newer one.
+async function look(body, kind, title, url) {
   const query = ++latestQuery;
   showStatus("Classifying …");
   try {
-    const answer = await ask(address, options);
+    const answer = await ask(`${api}/look`, { method: "POST", body, headers: { "Content-Type": kind } });
     if (query !== latestQuery) return;
-    show(answer, titleOf(answer), url);
-    const [first] = answer.classes;
-    showStatus(`Nearest class: ${first.label}, ${pluralise(first.distance, "bit", "bits")} away.`);
+    show(answer, title, url);
+    showStatus(verdict(answer));
+    byId("status").scrollIntoView({ block: "start" });
   } catch (error) {
     if (query !== latestQuery) return;
     showStatus("", failure(error));
@@ -232,49 +202,17 @@ function lookAtFile(file) {
     showStatus("", `${file.name} has ${(file.size / 1e6).toFixed(1)} MB; the maximum is ${maxSize()}.`);
     return;
   }
-  leaveAddress();
   const kind = file.type.startsWith("image/") ? file.type : "application/octet-stream";
-  const options = { method: "POST", body: file, headers: { "Content-Type": kind } };
-  look(`${api}/look`, options, () => file.name || "The pasted image", URL.createObjectURL(file));
+  look(file, kind, file.name || "The pasted image", URL.createObjectURL(file));
 }
 
 function lookAtText() {
   const text = byId("text").value;
-  leaveAddress();
-  const options = { method: "POST", body: text, headers: { "Content-Type": "text/plain" } };
-  look(`${api}/look`, options, () => (text.length > 80 ? `${text.slice(0, 80)} …` : text), "");
+  look(text, "text/plain", text.length > 80 ? `${text.slice(0, 80)} …` : text, "");
 }
 
 function maxSize() {
   return `${Math.floor(maxBytes / 1e6)}\u00a0MB`;
-}
-
-// What is shown next has no URL of its own.
-function leaveAddress() {
-  if (location.hash) history.pushState(null, "", location.pathname + location.search);
-}
-
-function lookAtAddress() {
-  const image = /^#image-(\d+)$/.exec(location.hash);
-  const label = /^#class-(.+)$/.exec(location.hash);
-  const before = chosen;
-  if (!image) chosen = label ? decodeURIComponent(label[1]) : null;
-  if (chosen !== before) showChosen();
-  if (!image) {
-    latestQuery++;
-    byId("result").hidden = true;
-    showStatus("");
-    if (label) byId("images-section").scrollIntoView({ block: "start" });
-    return;
-  }
-  const title = (answer) => (answer.label === null ? answer.name : `${answer.label}: ${answer.name}`);
-  look(`${api}/images/${image[1]}`, {}, title, `${api}/images/${image[1]}.jpg`);
-}
-
-function showChosen() {
-  byId("images-title").textContent = chosen === null ? "Images" : `Images of ${chosen}`;
-  byId("all").hidden = chosen === null;
-  listImages();
 }
 
 function takeFiles(files) {
@@ -303,12 +241,16 @@ document.addEventListener("drop", (event) => {
   takeFiles(event.dataTransfer.files);
 });
 byId("classify").addEventListener("click", lookAtText);
-byId("search").addEventListener("input", listClasses);
-byId("wrong").addEventListener("change", listImages);
+byId("text").addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  lookAtText();
+});
+byId("search").addEventListener("input", () => listClasses(0));
+byId("more-classes").addEventListener("click", () => listClasses(byId("list").children.length));
 byId("model").addEventListener("change", (event) => {
   location.href = `?model=${encodeURIComponent(event.target.value)}`;
 });
-window.addEventListener("hashchange", lookAtAddress);
 
 function showModel(facts) {
   model = facts;
@@ -318,7 +260,6 @@ function showModel(facts) {
     rows: pluralise(facts.features, "feature", "features"),
   };
   const parts = [`${pluralise(facts.classes, "class", "classes")} in ${pluralise(facts.bits, "bit", "bits")}`];
-  if (facts.images) parts.push(pluralise(facts.images, "image", "images"));
   byId("facts").textContent = [...parts, kinds[facts.input]].join(" · ");
   byId("drop").hidden = facts.input !== "images";
   byId("write").hidden = facts.input !== "texts";
@@ -326,8 +267,6 @@ function showModel(facts) {
   byId("rows-only").textContent =
     `This model takes rows of ${pluralise(facts.features, "feature", "features")}; send them to predict/${facts.name}.`;
   byId("hint").textContent = `JPEG, PNG, WebP, GIF, BMP or TIFF, up to ${maxSize()}`;
-  byId("images-section").hidden = !facts.images;
-  byId("wrong-choice").hidden = !facts.labelled;
 }
 
 async function start() {
@@ -338,13 +277,9 @@ async function start() {
   byId("model").replaceChildren(...models.map((each) => element("option", {}, each.name)));
   byId("model").value = model.name;
   byId("model-choice").hidden = models.length === 1;
-  listClasses();
-  if (model.images) listImages();
-  if (location.hash) lookAtAddress();
-  const { by, pairs } = await ask(`${api}/pairs`, {});
+  listClasses(0);
+  const { pairs } = await ask(`${api}/pairs`, {});
   byId("pairs-section").hidden = pairs.length === 0;
-  byId("pairs-text").textContent =
-    by === "images" ? "Images of one class that are predicted as another" : "Classes with the nearest codes";
   byId("pairs").replaceChildren(...pairs.map(pairItem));
 }
 

@@ -1,0 +1,206 @@
+"""Limits on connections: their number, their time, and the memory that they hold.
+
+uvicorn has no limit on the size of headers, nor on the time that a client takes to send them or to
+read an answer. Its limit on the number of connections would refuse health checks as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.types import Message, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from bitclass.serving.settings import Limits
+
+__all__ = ["MAX_HEAD_BYTES", "Connection", "Connections"]
+
+MAX_HEAD_BYTES = 64 << 10
+# Requests that a client may send without waiting for answers.
+_MAX_PIPELINED = 100
+
+
+class Connections:
+    """The open connections of a process.
+
+    Attributes
+    ----------
+    waiting : dict of Connection to None
+        Those without a request in progress, oldest first.
+    held_bytes : int
+        Size of all bodies and answers in memory.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.open: set[Connection] = set()
+        self.waiting: dict[Connection, None] = {}
+        self.held_bytes = 0
+
+    @property
+    def are_too_many(self) -> bool:
+        """Whether requests other than health checks are refused."""
+        return len(self.open) > self.limits.connections
+
+    def add(self, connection: Connection) -> None:
+        """Add a connection; if there are too many, close the one that has waited longest."""
+        self.open.add(connection)
+        self.waiting[connection] = None
+        if self.are_too_many and len(self.waiting) > 1:
+            next(iter(self.waiting)).abort()
+
+    def remove(self, connection: Connection) -> None:
+        """Forget a connection."""
+        self.open.discard(connection)
+        self.waiting.pop(connection, None)
+
+
+class Connection(asyncio.Protocol):
+    """A connection, whose HTTP is left to uvicorn.
+
+    The application finds it in the state of its requests, as "connection", and says when a request
+    begins and ends.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        server_state: Any,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._all: Connections = app_state["connections"]
+        self._limits = self._all.limits
+        state = app_state | {"connection": self}
+        self._http = HttpToolsProtocol(config, server_state, state, _loop)
+        self._transport: Any = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+        self._held_bytes = 0
+
+    # Called by the application
+
+    def begin(self) -> None:
+        """The headers of a request have arrived."""
+        self._all.waiting.pop(self, None)
+        self._head_bytes = 0
+        self._stop_timer()
+
+    def end(self) -> None:
+        """A request has been answered, though the client may not have read the answer."""
+        if self in self._all.open:
+            self._all.waiting[self] = None
+        self._http.loop.call_soon(self._after_answer)  # when the loop has written what it can
+
+    @property
+    def expects_body(self) -> bool:
+        """Whether a part of the request body has not arrived yet."""
+        return self._http.cycle is not None and self._http.cycle.more_body
+
+    def hold(self, n_bytes: int) -> None:
+        """Count the bytes of a body or an answer; an error if there are too many in all."""
+        if self._all.held_bytes + n_bytes > self._limits.held_bytes:
+            raise HTTPException(503, "too many large requests at once", {"retry-after": "1"})
+        self._held_bytes += n_bytes
+        self._all.held_bytes += n_bytes
+
+    async def send(self, send: Send, message: Message) -> None:
+        """Send a part of an answer, unless the client does not read earlier ones."""
+        if not self._http.flow.write_paused:
+            await send(message)
+            return
+        try:
+            async with asyncio.timeout(self._limits.send_seconds):
+                await send(message)
+        except TimeoutError:
+            self.abort()
+
+    def abort(self) -> None:
+        """Close the connection without sending the rest of an answer."""
+        self._all.remove(self)
+        self._transport.abort()
+
+    # Called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the headers of the first request."""
+        self._transport = transport
+        self._http.connection_made(transport)  # type: ignore[arg-type]
+        self._start_timer(self._limits.head_seconds)
+        self._all.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Free what the connection held."""
+        self._stop_timer()
+        self._all.remove(self)
+        self._release()
+        self._http.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse a part of a request."""
+        self._http.data_received(data)
+        if self._transport.is_closing():
+            return
+        if self._in_progress:
+            self._all.waiting.pop(self, None)
+            if len(self._http.pipeline) > _MAX_PIPELINED:
+                self.abort()
+        else:  # the headers are still incomplete
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._http.send_400_response("The headers of the request are too long.")
+            elif self._timer is None:
+                self._start_timer(self._limits.head_seconds)
+
+    def eof_received(self) -> bool:
+        """Answer a client that has closed only its sending side, then close."""
+        if not self._in_progress or self.expects_body:
+            return False
+        self._http.cycle.keep_alive = False
+        return True
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as the answer is written."""
+        self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client has read nearly all."""
+        self._http.resume_writing()
+        if not self._in_progress:
+            self._release()
+
+    @property
+    def _in_progress(self) -> bool:
+        return self._http.cycle is not None and not self._http.cycle.response_complete
+
+    def _after_answer(self) -> None:
+        unread = self._transport.get_write_buffer_size()
+        if not self._in_progress:
+            self._release(keep=unread)
+            if unread and self in self._all.open:
+                self._start_timer(self._limits.send_seconds)
+
+    def _release(self, keep: int = 0) -> None:
+        kept = min(self._held_bytes, keep)
+        self._all.held_bytes -= self._held_bytes - kept
+        self._held_bytes = kept
+
+    def _start_timer(self, seconds: float) -> None:
+        self._stop_timer()
+        self._timer = self._http.loop.call_later(seconds, self._time_is_up)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_is_up(self) -> None:
+        """Close, unless the client has read the answer and waits to send its next request."""
+        self._timer = None
+        has_read = self._transport.get_write_buffer_size() == 0
+        if self._http.cycle is None or self._head_bytes or not has_read:
+            self.abort()
+        else:
+            self._release()

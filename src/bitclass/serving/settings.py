@@ -1,0 +1,96 @@
+"""What is served, and within which limits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Self
+
+__all__ = ["Limits", "Settings"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits that keep one client from taking the service away from the others.
+
+    Attributes
+    ----------
+    body_bytes : int
+        Size of a request body.
+    held_bytes : int
+        Size of all bodies and answers together, in one process.
+    json_bytes, json_values : int
+        Size of JSON, and its number of values, which take far more memory than their text.
+    rows, images : int
+        Number of rows or texts, and of images, per request.
+    best_classes : int
+        Number of rows times number of best classes per request.
+    image_pixels, request_pixels : int
+        Number of pixels of an image, and of all images of a request.
+    connections : int
+        Number of connections per process.
+    head_seconds, body_seconds, send_seconds : float
+        Time to send the headers and the body of a request, and to read the answer.
+    discard_seconds : float
+        Time to send the rest of a body that is refused.
+    stop_seconds : int
+        Time for open requests after the signal to stop.
+    reload_seconds : float
+        Time between looks at the model files.
+    """
+
+    body_bytes: int = 10_000_000
+    held_bytes: int = 20_000_000
+    json_bytes: int = 4_000_000
+    json_values: int = 500_000
+    rows: int = 10_000
+    images: int = 100
+    best_classes: int = 50_000
+    image_pixels: int = 16_000_000
+    request_pixels: int = 64_000_000
+    connections: int = 256
+    head_seconds: float = 30.0
+    body_seconds: float = 30.0
+    send_seconds: float = 60.0
+    discard_seconds: float = 1.0
+    stop_seconds: int = 20
+    reload_seconds: float = 1.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is served; the worker processes get it as JSON.
+
+    Attributes
+    ----------
+    models : sequence of (name, path)
+        The first is the default model.
+    host : str
+        Address that the service listens on.
+    allowed_hosts : sequence of str
+        Additional host names that clients may use.
+    allow_external : bool
+        Whether model files may name extractors that are neither installed nor beside them.
+    workers : int
+    n_jobs : int or None
+        Threads per process; by default all cores, divided evenly.
+    limits : Limits
+    """
+
+    models: tuple[tuple[str, str], ...]
+    host: str = "127.0.0.1"
+    allowed_hosts: tuple[str, ...] = ()
+    allow_external: bool = False
+    workers: int = 1
+    n_jobs: int | None = None
+    limits: Limits = field(default_factory=Limits)
+
+    def to_json(self) -> str:
+        """The settings as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Restore settings."""
+        values = json.loads(text)
+        return cls(**values | {"limits": Limits(**values["limits"])})

@@ -1,0 +1,291 @@
+"""What one client can take from the others: memory, time, connections."""
+
+import base64
+import json
+import socket
+import sys
+import threading
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import services
+
+from bitclass.serving import ServedModel
+from bitclass.storage import save
+
+HOST = b"Host: 127.0.0.1\r\n"
+N_SLOW = 100
+
+
+def post(body, path="/predict", announced=None):
+    length = len(body) if announced is None else announced
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n\r\n".encode()
+        + body
+    )
+
+
+@contextmanager
+def connected(service, request, receive_bytes=None):
+    """A connection over which a request, or a part of one, has been sent."""
+    with socket.socket() as connection:
+        if receive_bytes is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        connection.settimeout(services.PATIENCE)
+        connection.connect(("127.0.0.1", service.port))
+        connection.sendall(request)
+        yield connection
+
+
+def health(service):
+    """Seconds until the health endpoint has answered."""
+    start = time.monotonic()
+    assert services.ask(service, "GET", "/v2/health/live")[0] == 200
+    return time.monotonic() - start
+
+
+@pytest.fixture
+def many():
+    """A model whose complete answers are long."""
+    return ServedModel("m", services.random_model([f"a long label {i}" for i in range(2000)]))
+
+
+def long_answer(n_rows=25):
+    body = json.dumps({"rows": services.rows(n_rows).tolist()}).encode()
+    return post(body, "/predict?top=2000")
+
+
+def test_rows_times_best_classes_are_limited(many):
+    rows = services.rows(6).tolist()
+    with services.in_thread(many, best_classes=10_000) as service:
+        tensor = {"name": "rows", "datatype": "FP64", "shape": [6, 12], "data": rows}
+        for path, body in [
+            ("/predict?top=2000", {"rows": rows}),
+            ("/v2/models/m/infer", {"inputs": [tensor], "parameters": {"top": 2000}}),
+        ]:
+            status, answer = services.ask_json(service, "POST", path, body)
+            assert status == 413
+            assert "at most 10000, found 6 x 2000" in answer["error"]
+        assert services.ask(service, "POST", "/predict?top=2000", {"rows": rows[:5]})[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"rows": [[' + b"0," * 1000 + b"0]]}", "with 500 values"),
+        (b'{"rows": [' + b"[]," * 100_001 + b"[]]}", "values in 100000 lists"),
+        (b'{"rows": [["' + b"x" * 1_000_000 + b'"' + b',""' * 400 + b"]]}", "must have 12 values"),
+    ],
+)
+def test_json_that_would_take_much_memory_is_refused(many, body, words):
+    limit = 10**6 if b"[]" in body else 500
+    with services.in_thread(many, json_values=limit) as service:
+        status, answer = services.ask_json(service, "POST", "/predict", body)
+    assert status in (400, 413)
+    assert words in answer["error"]
+
+
+SLOW = {
+    "silent": b"",
+    "headers": b"POST /predict HTTP/1.1\r\nHost: 127",
+    "body": post(b"{", announced=9),
+    "body of a health check": b"GET /v2/health/live HTTP/1.1\r\n"
+    + HOST
+    + b"Content-Length: 9\r\n\r\n",
+    "answer": long_answer(),
+}
+
+
+@pytest.mark.parametrize("kind", SLOW)
+def test_slow_clients_lose_their_connection_and_disturb_nobody(many, kind):
+    limits = {"head_seconds": 1.0, "body_seconds": 1.0, "send_seconds": 1.0, "connections": 50,
+              "held_bytes": 50_000_000}  # fmt: skip
+    with services.in_thread(many, **limits) as service, ExitStack() as stack:
+        held = [
+            stack.enter_context(connected(service, SLOW[kind], 2048 if kind == "answer" else None))
+            for _ in range(N_SLOW)
+        ]
+        for _ in range(5):
+            assert health(service) < 1.0
+        found = service.app._connections
+        if kind == "answer":  # some were told that there is too much to send, and read that
+            services.wait_until(lambda: found.held_bytes == 0 and found.open == {*found.waiting})
+        else:
+            services.wait_until(lambda: not found.open)
+        assert found.held_bytes == 0
+        rows = {"rows": services.rows(1).tolist()}
+        assert services.ask(service, "POST", "/predict", rows)[0] == 200
+        if kind == "body":  # the others were told that there are too many, or not even that
+            statuses = {connection.recv(65536)[9:12] for connection in held}
+            assert {b"408"} <= statuses <= {b"408", b"503", b""}
+
+
+def test_a_byte_now_and_then_does_not_keep_a_connection(many):
+    """After 408 the connection is closed, whatever the client sends."""
+
+    def is_closed():
+        try:
+            connection.sendall(b" ")
+        except ConnectionError:
+            return True
+        return False
+
+    with (
+        services.in_thread(many, body_seconds=0.5) as service,
+        connected(service, post(b"{", announced=10**5)) as connection,
+    ):
+        services.wait_until(is_closed)
+
+
+def test_health_is_answered_when_all_connections_are_taken(many):
+    with services.in_thread(many, connections=4) as service, ExitStack() as stack:
+        for _ in range(4):
+            stack.enter_context(connected(service, post(b"{", announced=9)))
+        services.wait_until(lambda: len(service.app._connections.open) == 4)
+        services.wait_until(lambda: not service.app._connections.waiting)
+        assert services.ask(service, "GET", "/v2/health/ready")[0] == 200
+        status, headers, content = services.ask(service, "GET", "/")
+        assert (status, headers["Retry-After"]) == (503, "1")
+        assert json.loads(content)["error"] == "too many connections"
+
+
+def test_bodies_and_answers_in_memory_are_limited(many):
+    with services.in_thread(many, held_bytes=200_000) as service:
+        with connected(service, post(b" " * 150_000, announced=160_000)):
+            services.wait_until(lambda: service.app._connections.held_bytes == 150_000)
+            status, answer = services.ask_json(service, "POST", "/predict", b" " * 60_000)
+            assert (status, answer["error"]) == (503, "too many large requests at once")
+        services.wait_until(lambda: service.app._connections.held_bytes == 0)
+        rows = services.rows(5).tolist()
+        assert services.ask(service, "POST", "/predict?top=2000", {"rows": rows})[0] == 503
+        assert services.ask(service, "POST", "/predict?top=200", {"rows": rows})[0] == 200
+        services.wait_until(lambda: service.app._connections.held_bytes == 0)
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [(b"A: " + b"b" * 65_000, 200), (b"A: " + b"b" * 70_000, 431), (b"A: " + b"b" * 300_000, 400),
+     (b"A: b\r\n" * 20_000 + b"A: b", 431)],
+)  # fmt: skip
+def test_headers_of_a_request_are_limited(service, header, status):
+    request = b"GET / HTTP/1.1\r\n" + HOST + header + b"\r\n\r\n"
+    for parts in ([request], [request[i : i + 10_000] for i in range(0, len(request), 10_000)]):
+        with connected(service, b"") as connection:
+            try:
+                for part in parts:
+                    connection.sendall(part)
+                found = int(connection.recv(65536).split()[1])
+            except ConnectionError:  # closed while the rest was sent
+                found = 400
+        assert found in (status, 400 if status != 200 else 200)
+
+
+def test_requests_sent_without_reading_answers_are_limited(many):
+    request = b"GET / HTTP/1.1\r\n" + HOST + b"\r\n"
+    with services.in_thread(many) as service, connected(service, b"") as connection:
+        with pytest.raises(ConnectionError):
+            connection.sendall(request * 1_000_000)
+        assert health(service) < 1.0
+
+
+def images_of(*images):
+    return {"images": [base64.b64encode(image).decode() for image in images]}
+
+
+def test_pixels_are_limited_per_image_and_per_request(served):
+    large = services.encoded(np.zeros((1000, 1000, 3), np.uint8))
+    with services.in_thread(served, image_pixels=10**6, request_pixels=2 * 10**6) as service:
+        assert services.ask(service, "POST", "/predict", images_of(large, large))[0] == 200
+        for images, words in [
+            ([services.encoded(np.zeros((1001, 1000, 3), np.uint8))], "1000 x 1001 pixels"),
+            ([large] * 3, "3000000 pixels, the limit is 2000000"),
+        ]:
+            status, answer = services.ask_json(service, "POST", "/predict", images_of(*images))
+            assert status == 422
+            assert words in answer["error"]
+
+
+def test_a_large_photograph_is_decoded_at_a_part_of_its_size(server, served):
+    from PIL import Image
+
+    from bitclass.images import decode
+
+    content = services.encoded(services.drawn(1, 3, 2000), "JPEG", quality=90)
+    assert decode(content, "photo", side=48).size == (250, 250)
+    assert decode(content, "photo").size == Image.open(services.io.BytesIO(content)).size
+    _, answer = services.ask_json(server, "POST", "/predict/drawn", images_of(content))
+    assert answer["labels"] == [services.CLASSES[1]]
+
+
+class Rejecting:
+    """A model with typicality, which is the first feature of a row."""
+
+    typicality_table = (0.0, 1.0)
+
+    def __init__(self, model):
+        self._model = model
+
+    def __getattr__(self, name):
+        return getattr(self._model, name)
+
+    def typicality(self, X):
+        return np.asarray(X)[:, 0].astype(np.float64)
+
+
+def test_rows_of_no_known_class_are_rejected_on_request():
+    model = Rejecting(services.random_model(["a", "b", "c"]))
+    X = services.rows(3)
+    X[:, 0] = (0.01, 0.5, 0.03)
+    expected, rows = model.predict(X).tolist(), {"rows": X.astype(float).tolist()}
+    with services.in_thread(ServedModel("m", model)) as service:
+        _, answer = services.ask_json(service, "POST", "/predict", rows)
+        assert answer == {"model": "m", "labels": expected}
+        _, answer = services.ask_json(service, "POST", "/predict?reject=0.04&top=1", rows)
+        assert answer["labels"] == [None, expected[1], None]
+        assert answer["typicality"] == X[:, 0].astype(float).tolist()
+        tensor = {"name": "rows", "datatype": "FP64", "shape": [3, 12], "data": rows["rows"]}
+        body = {"inputs": [tensor], "parameters": {"reject": 0.02}}
+        _, answer = services.ask_json(service, "POST", "/v2/models/m/infer", body)
+        found = {each["name"]: each["data"] for each in answer["outputs"]}
+        assert (found["label"], found["rejected"]) == (expected, [True, False, False])
+        metrics = services.ask(service, "GET", "/metrics")[2].decode()
+    assert 'bitclass_rejected_rows_total{model="m"} 3.0' in metrics
+    assert 'bitclass_typicality_count{model="m"} 6.0' in metrics
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_stays_near_that_of_an_idle_service(tmp_path):
+    """Eight clients ask for as much as they may, at the same time."""
+    path = tmp_path / "m.safetensors"
+    save(path, services.random_model(np.arange(100_000)))
+    one_row = b"[" + b",".join([b"0.5"] * 12) + b"]"
+    bombs = [
+        post(b'{"rows":[' + b",".join([one_row] * 500) + b"]}", "/predict?top=10"),
+        post(b'{"rows":[' + one_row + b"]}", "/predict?top=50000"),
+        post(b'{"rows":[' + b"0.1," * 499_000 + b"0]}"),
+        post(b'{"rows":[' + b"{}," * 99_000 + b"0]}"),
+        post(b'{"rows":["' + b"x" * 3_900_000 + b'\\ud83d\\ude00"]}'),
+        post(b" " * 9_999_999),
+        b"GET /api/models/m/classes?search=9 HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"GET /api/models/m/pairs HTTP/1.1\r\n" + HOST + b"\r\n",
+    ]
+    with services.serving(path) as service:
+        services.ask(service, "POST", "/predict?top=5", {"rows": services.rows(1).tolist()})
+        idle, _ = services.memory(service.process.pid)
+
+        def send(bomb):
+            for _ in range(3):
+                # Some are refused while they are sent.
+                with suppress(ConnectionError), connected(service, bomb) as connection:
+                    assert connection.recv(65536).startswith(b"HTTP/1.1 ")
+
+        threads = [threading.Thread(target=send, args=(bomb,)) for bomb in bombs]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            assert health(service) < 1.0
+        _, peak = services.memory(service.process.pid)
+    assert peak < idle + 150_000_000, SimpleNamespace(idle=idle, peak=peak)
