@@ -19,6 +19,7 @@ print(f"accuracy: {classifier.score(X_test, y_test):.3f}")
 
 # The best classes, their Hamming distances and probabilities.
 labels, distances, probabilities, _ = classifier.top_classes(X_test[:3], k=2, probabilities=True)
+assert probabilities is not None
 for true, best, bits, p in zip(y_test, labels, distances, probabilities, strict=False):
     print(f"digit {true}: {best.tolist()} at {bits.tolist()} bits, {p.round(3).tolist()}")
 

@@ -48,10 +48,11 @@ with tempfile.TemporaryDirectory() as folder:
 accuracy = model.score(test_texts, y[is_test])
 print(f"bitclass   {accuracy:.1%} correct, {ours:.1f} s, {size / 1e6:.1f} MB")
 accuracy = svm.score(X_test, y[is_test])
-size = 4 * len(svm.classes_) * np.count_nonzero(np.any(svm.coef_, axis=0))
+size = int(4 * len(svm.classes_) * np.any(svm.coef_, axis=0).sum())
 print(f"LinearSVC  {accuracy:.1%} correct, {theirs:.1f} s, {size / 1e6:.1f} MB in float32")
 
 text = "the number of days between two dates"
-best = model.top_classes([text], k=3, probabilities=True)
-print(f"{text!r}: {best.labels[0].tolist()}, {best.probabilities[0].round(2).tolist()}")
+labels, _, probabilities, _ = model.top_classes([text], k=3, probabilities=True)
+assert probabilities is not None
+print(f"{text!r}: {labels[0].tolist()}, {probabilities[0].round(2).tolist()}")
 print("because of", model.explain(text, n_ngrams=4))
