@@ -52,7 +52,7 @@ size = int(4 * len(svm.classes_) * np.any(svm.coef_, axis=0).sum())
 print(f"LinearSVC  {accuracy:.1%} correct, {theirs:.1f} s, {size / 1e6:.1f} MB in float32")
 
 text = "the number of days between two dates"
-labels, _, probabilities, _ = model.top_classes([text], k=3, probabilities=True)
+labels, distances, probabilities, typicality = model.top_classes([text], k=3, probabilities=True)
 assert probabilities is not None
 print(f"{text!r}: {labels[0].tolist()}, {probabilities[0].round(2).tolist()}")
 print("because of", model.explain(text, n_ngrams=4))

@@ -26,7 +26,7 @@ is_known = y_test < 8
 # classes it is spread evenly; of others it is mostly near 0.
 typicality = classifier.typicality(X_test)
 figure, panel = plt.subplots(figsize=(6, 3), layout="constrained")
-bins = np.linspace(0, 1, 21)
+bins = np.linspace(0, 1, 21).tolist()
 for name, chosen in (("known digits", is_known), ("8 and 9", ~is_known)):
     panel.hist(typicality[chosen], bins, density=True, alpha=0.6, label=name)
 panel.set(xlabel="typicality", ylabel="density")
