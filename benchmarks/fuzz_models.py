@@ -1,4 +1,4 @@
-"""Fuzz the readers of model and statistics files: `python benchmarks/fuzz_models.py --n 100000`.
+"""Fuzz the readers of files of models and sums: `python benchmarks/fuzz_models.py --n 100000`.
 
 Half of the files are damaged at random, and must be refused by a one-line `ModelFileError` that
 names the file. The others are hostile: altered, with the right digest; they must be refused in the
@@ -32,7 +32,7 @@ sys.path.insert(0, str(HERE.parent / "tests"))
 
 from altered_files import join, sealed, split  # noqa: E402
 from bitclass import BinaryCodeClassifier, ModelFileError, load  # noqa: E402
-from bitclass.training import load_statistics  # noqa: E402
+from bitclass.training.sums_file import load_sums  # noqa: E402
 
 GOLDEN = sorted((HERE.parent / "tests" / "golden").glob("*.safetensors"))
 FILES_PER_PROCESS = 5000
@@ -43,7 +43,7 @@ ABSURD = [
     *(2**48, 2**48 + 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**30, 10**400, -(2**63)),
     *(0.5, 1.0, 1e308, 5e-324, -0.0, True, False, None, "", "a", "F32", "F64", "I8", "U8"),
     *("str", "object", "int64", "float16", "bool", "datetime64", "complex64", "onnx", "model2vec"),
-    *("model", "statistics", [], {}, [[]], [0], [0, 0], [1, 2, 3], [2**48, 2**48], [0, 2**62]),
+    *("model", "sums", [], {}, [[]], [0], [0, 0], [1, 2, 3], [2**48, 2**48], [0, 2**62]),
     *({"a": 1}, {"pairs": []}, {"pairs": 3}, {"pairs": [[1, 2]]}),
 ]
 
@@ -176,13 +176,13 @@ def address_space() -> int:
 
 def read(path: str, kind: str) -> None:
     """Read a file and use the result."""
-    if kind == "statistics":
-        statistics, _ = load_statistics(path)
-        X = np.ones((2, statistics.n_features), dtype=np.float32)
-        if len(statistics.classes):
+    if kind == "sums":
+        collected = load_sums(path)
+        X = np.ones((2, collected.sums.n_features), dtype=np.float32)
+        if len(collected.classes):
             with contextlib.suppress(ValueError):  # sums that are impossible for any rows
-                statistics.add(X, statistics.classes[[0, -1]])
-                statistics.starting.code_sums(statistics.sums())
+                collected.add(X, collected.classes[[0, -1]], np.ones(2))
+                collected.all_sums()
         return
     model = load(path)
     X = np.linspace(-2, 2, 3 * model.n_features, dtype=np.float32).reshape(3, -1)
@@ -217,7 +217,7 @@ def run(seed: int, n: int, memory: int, seconds: float) -> None:
         path = os.path.join(folder, "damaged.safetensors")
         for content, name in contents:  # loads everything before memory is limited
             Path(path).write_bytes(content)
-            read(path, "statistics" if name.startswith("statistics") else "model")
+            read(path, "sums" if name.startswith("sums") else "model")
         limit = address_space() + memory
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         for i in range(n):
@@ -228,7 +228,7 @@ def run(seed: int, n: int, memory: int, seconds: float) -> None:
             start = time.process_time()  # a busy machine may delay it
             try:
                 with np.errstate(all="ignore"):
-                    read(path, "statistics" if name.startswith("statistics") else "model")
+                    read(path, "sums" if name.startswith("sums") else "model")
                 assert not must_be_refused, "a damaged file was read"
                 outcome = "valid"
             except ModelFileError as error:

@@ -26,6 +26,6 @@ def assert_same_model(a, b, atol=0.0):
     np.testing.assert_array_equal(a.weights_, b.weights_)
     for name in ("projection_", "intercept_"):
         np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=0, atol=atol)
-    assert a.refinement_ == b.refinement_
+    assert a.report_.refined == b.report_.refined
     if atol == 0.0:
         assert a.packed().temperature == b.packed().temperature

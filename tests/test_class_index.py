@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from packed_models import made, rows, saved
+from .packed_models import made, rows, saved
 
 
 def model_of(n_classes, rescore):

@@ -10,7 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from altered_files import (
+from bitclass import ModelFileError, load
+from bitclass.storage import check_extractor, extractor_of, read_header, save
+
+from .altered_files import (
     DROPPED,
     join,
     sealed,
@@ -22,17 +25,13 @@ from altered_files import (
     with_table,
     without_tensor,
 )
-from bitclass import ModelFileError, load
-from bitclass.storage import check_extractor, extractor_of, read_header, save
-from bitclass.training import load_statistics
-from packed_models import plain
+from .packed_models import plain
 
 GOLDEN = Path(__file__).parent / "golden"
 FUZZER = Path(__file__).parents[1] / "benchmarks" / "fuzz_models.py"
 LINEAR = (GOLDEN / "linear_int8.safetensors").read_bytes()
 ANCHORS = (GOLDEN / "anchors_float32.safetensors").read_bytes()
 BIAS = (GOLDEN / "bias_typicality.safetensors").read_bytes()
-MEANS = (GOLDEN / "statistics_means.safetensors").read_bytes()
 ANCHOR_TENSORS = ("anchors", "anchor_centre", "anchor_scale", "anchor_gamma")
 
 
@@ -132,7 +131,7 @@ def test_a_tensor_that_is_named_twice_is_refused(refused):
         ({"version": 2}, "format version 2 is not supported, only 1"),
         ({"version": "1"}, "format version '1' is not supported"),
         ({"version": True}, "format version True is not supported"),
-        ({"kind": "statistics"}, "expected a model file, found kind 'statistics'"),
+        ({"kind": "sums"}, "expected a model file, found kind 'sums'"),
         ({"steepness": 1.0}, "unknown field 'steepness'"),
         ({"precision": "int4"}, "precision must be one of"),
         ({"precision": DROPPED}, "'precision' must be a str, found nothing"),
@@ -229,14 +228,9 @@ def test_limits_of_the_kernels_are_reported(refused, tmp_path):
     )
 
 
-def test_a_model_is_not_a_statistics_file(refused):
-    refused(LINEAR, "expected a statistics file, found kind 'model'", load_statistics)
-
-
-@pytest.mark.parametrize(("content", "reader"), [(ANCHORS, load), (MEANS, load_statistics)])
-def test_invalid_anchors_are_refused(refused, tmp_path, content, reader):
+def test_invalid_anchors_are_refused(refused, tmp_path):
     for name in ANCHOR_TENSORS:
-        refused(without_tensor(content, name), f"'{name}' is missing, which", reader)
+        refused(without_tensor(ANCHORS, name), f"'{name}' is missing, which")
     for name, dtype, value, message in (
         ("anchors", "<f4", 3e38, "'anchors' must contain numbers from -1e.09 to 1e.09"),
         ("anchor_centre", "<f4", np.nan, "'anchor_centre' must contain finite numbers"),
@@ -244,13 +238,13 @@ def test_invalid_anchors_are_refused(refused, tmp_path, content, reader):
         ("anchor_gamma", "<f8", 0.0, "'anchor_gamma' must contain numbers from"),
         ("anchor_gamma", "<f8", 1e300, "'anchor_gamma' must contain numbers from"),
     ):
-        refused(with_data(content, name, dtype, [value]), message, reader)
-    refused(with_entry(content, "anchors", shape=[12, 5]), "does not match the others", reader)
-    refused(with_entry(content, "anchor_gamma", shape=[2], dtype="F32"), "have type F64", reader)
+        refused(with_data(ANCHORS, name, dtype, [value]), message)
+    refused(with_entry(ANCHORS, "anchors", shape=[12, 5]), "does not match the others")
+    refused(with_entry(ANCHORS, "anchor_gamma", shape=[2], dtype="F32"), "have type F64")
     # Without all of them, the features are those of the projection.
     path = tmp_path / "file"
-    path.write_bytes(without_tensor(content, *ANCHOR_TENSORS))
-    found = reader(path).hash_function if reader is load else reader(path)[0]
+    path.write_bytes(without_tensor(ANCHORS, *ANCHOR_TENSORS))
+    found = load(path).hash_function
     assert found.anchors is None
     assert found.n_features == 5
 
@@ -274,20 +268,17 @@ def test_huge_headers_are_refused(refused, header):
 # -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["linear_int8", "statistics_means"])
-def test_every_truncation_and_every_flipped_byte_is_refused(tmp_path, name):
-    content = (GOLDEN / f"{name}.safetensors").read_bytes()
-    reader = load_statistics if "statistics" in name else load
-    path = tmp_path / "file"
+def test_every_truncation_and_every_flipped_byte_is_refused(tmp_path):
+    content, path = LINEAR, tmp_path / "file"
     for at in range(len(content)):
         path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
         with pytest.raises(ModelFileError):
-            reader(path)
+            load(path)
     path.write_bytes(content)
     for length in range(len(content) - 1, -1, -1):
         os.truncate(path, length)
         with pytest.raises(ModelFileError):
-            reader(path)
+            load(path)
 
 
 def test_damaged_files_are_refused_and_hostile_ones_cause_no_crash():

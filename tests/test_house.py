@@ -11,37 +11,35 @@ import bitclass
 SOURCE = Path(bitclass.__file__).parent
 
 # Each module or package may import those named here, and itself: imports point one way.
-FOUNDATION = {"arrays", "codes", "_native"}
+FOUNDATION = {"arrays", "codes", "_native", "_warn"}
 MODEL = FOUNDATION | {"device", "hash_function", "model", "report", "storage"}
-LEARNING = MODEL | {"_warn", "losses", "training"}
-ESTIMATOR = LEARNING | {"summary", "validation", "classifier", "documentation"}
+LEARNING = MODEL | {"labels", "training"}
+ESTIMATOR = LEARNING | {"checks", "summary", "classifier"}
 FILES = MODEL | {"classifier", "training", "io", "images"}
 MAY_IMPORT = {
-    "arrays": {"_native"},
-    "codes": {"_warn"},
-    "device": FOUNDATION,
-    "losses": set(),
-    "report": set(),
     "_warn": set(),
-    "documentation": set(),
     "_native": {"codes"},
+    "arrays": set(),
+    "codes": {"_warn"},
+    "labels": set(),
+    "report": set(),
+    "device": FOUNDATION,
     "hash_function": FOUNDATION,
     # storage when `to_onnx` is called only
     "model": FOUNDATION | {"device", "hash_function", "storage"},
     "storage": MODEL,
     "training": LEARNING,
-    "summary": LEARNING | {""},
-    "validation": LEARNING,
-    "notebook_bar": {"training"},
-    "paper": MODEL | {"_warn"},
-    "classifier": ESTIMATOR | {"notebook_bar"},
+    "paper": MODEL | {"checks", "summary"},
+    "summary": {"report", "storage", ""},
+    "checks": LEARNING,
+    "classifier": ESTIMATOR,
     "io": FILES,
     "images": FILES,
-    "text": FILES | {"documentation"},
-    "serving": FILES | {"text"},
+    "text": FILES,
     "dask": ESTIMATOR,
-    "__main__": {"cli"},
+    "serving": FILES | {"text"},
     "cli": ESTIMATOR | FILES | {"serving", "text", ""},
+    "__main__": {"cli"},
 }
 
 

@@ -8,7 +8,8 @@ import pytest
 import bitclass
 from bitclass import ModelFileError
 from bitclass.storage import PROJECTION_TYPES, save
-from packed_models import made, rows
+
+from .packed_models import made, rows
 
 
 def base(array):

@@ -17,7 +17,8 @@ import pytest
 from bitclass import load
 from bitclass.storage import save
 from bitclass.storage.atomic import atomic_write
-from packed_models import plain
+
+from .packed_models import plain
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and limits of POSIX")
 
@@ -45,7 +46,7 @@ def folder():
 SAVING = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from test_saving_safely import model
+from tests.test_saving_safely import model
 from bitclass.storage import save
 models = [model(value) for value in range(1, 9)]
 print("ready", flush=True)
@@ -61,7 +62,7 @@ def test_a_process_killed_at_any_moment_leaves_a_complete_file(folder):
     chance = random.Random(seed)
     path = folder / "model.safetensors"
     for _ in range(6):
-        command = [sys.executable, "-c", SAVING, str(Path(__file__).parent), str(path)]
+        command = [sys.executable, "-c", SAVING, str(Path(__file__).parents[1]), str(path)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert process.stdout.readline() == b"ready\n"
         time.sleep(chance.uniform(0, 0.1))
@@ -115,7 +116,7 @@ def test_an_error_at_any_step_leaves_the_old_file_and_no_other(folder, monkeypat
 PERMISSION = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from test_saving_safely import model
+from tests.test_saving_safely import model
 from bitclass.storage import save
 made = model()
 if os.getuid() == 0:
@@ -135,7 +136,7 @@ def test_no_permission_is_reported_and_nothing_is_lost(folder, case):
     save(path, model(1, d=10))
     os.chmod(path, 0o644 if case == "folder" else 0o444)
     os.chmod(folder, 0o555 if case == "folder" else 0o777)
-    command = [sys.executable, "-c", PERMISSION, Path(__file__).parent, path]
+    command = [sys.executable, "-c", PERMISSION, Path(__file__).parents[1], path]
     tried = subprocess.run(command, capture_output=True, text=True)
     os.chmod(folder, 0o755)
     os.chmod(path, 0o644)

@@ -13,14 +13,15 @@ from numpy.testing import assert_array_equal
 from sklearn.datasets import dump_svmlight_file
 
 import bitclass
-from altered_files import with_data, without_tensor
 from bitclass import BinaryCodeClassifier
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
 from bitclass.text import NgramHasher
 from bitclass.training import save_statistics, wide
 from cli.running import bitclass as run
-from format_reader import Reader
+
+from .altered_files import with_data, without_tensor
+from .format_reader import Reader
 
 N_FEATURES = 20_000
 

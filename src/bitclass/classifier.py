@@ -181,8 +181,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     >>> classifier = BinaryCodeClassifier(n_bits=128, random_state=0).fit(X[:1500], y[:1500])
     >>> bool(classifier.score(X[1500:], y[1500:]) > 0.85)
     True
-    >>> labels, distances, *_ = classifier.top_classes(X[:1], k=3)
-    >>> labels.shape
+    >>> classifier.top_classes(X[:1], k=3).labels.shape
     (1, 3)
     """
 

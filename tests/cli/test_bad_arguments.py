@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from running import (
+
+from .running import (
     COMMAND,
     assert_one_line,
     assert_refused,

@@ -11,7 +11,16 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from running import (
+from sklearn.metrics import confusion_matrix, f1_score
+
+import bitclass as library
+from bitclass import BinaryCodeClassifier
+from bitclass.codes import hamming
+from bitclass.hash_function import HashFunction
+from bitclass.model import PackedModel
+from bitclass.storage import save
+
+from .running import (
     COMMAND,
     Forks,
     assert_one_line,
@@ -21,14 +30,6 @@ from running import (
     problem,
     succeed,
 )
-from sklearn.metrics import confusion_matrix, f1_score
-
-import bitclass as library
-from bitclass import BinaryCodeClassifier
-from bitclass.codes import hamming
-from bitclass.hash_function import HashFunction
-from bitclass.model import PackedModel
-from bitclass.storage import save
 
 NAMES = np.array(["ant", "bee", "cat", "dog", "eel", "fox", "gnu"])
 FORMATS = ("npz", "csv")

@@ -4,9 +4,10 @@ import subprocess
 import sys
 
 import pytest
-from running import assert_one_line, bitclass, environment
 
 from bitclass.cli.characters import draw_characters, load_faces
+
+from .running import assert_one_line, bitclass, environment
 
 pytest.importorskip("matplotlib")
 

@@ -9,11 +9,12 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
-from running import assert_refused, in_forks
 
 import bitclass as library
 from bitclass.images import extractor_named, image_rows, open_images
-from small_network import small_network
+
+from ..small_network import small_network
+from .running import assert_refused, in_forks
 
 SMALL = "onnx:small.onnx"
 CLASSES = ("across", "chequers", "down")

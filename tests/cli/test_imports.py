@@ -7,13 +7,14 @@ import sys
 
 import numpy as np
 import pytest
-from running import environment, problem, succeed
 
 import bitclass as library
 from bitclass.cli.app import COMMANDS
 from bitclass.storage import save
 from bitclass.text import NgramHasher
-from text_models import sentences
+
+from ..text_models import sentences
+from .running import environment, problem, succeed
 
 HEAVY = ("sklearn", "scipy", "pandas", "pyarrow", "PIL", "dask", "matplotlib", "onnxruntime")
 

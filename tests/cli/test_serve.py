@@ -6,7 +6,8 @@ import subprocess
 
 import numpy as np
 import pytest
-from running import COMMAND, assert_refused, environment, problem
+
+from .running import COMMAND, assert_refused, environment, problem
 
 pytest.importorskip("starlette", reason="serving needs bitclass[serve]")
 

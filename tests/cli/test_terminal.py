@@ -10,10 +10,11 @@ import subprocess
 import termios
 
 import numpy as np
-from running import COMMAND, environment, problem
 
 from bitclass.cli.console import progress_bars
 from bitclass.report import Epoch
+
+from .running import COMMAND, environment, problem
 
 
 def in_terminal(*arguments, **options):

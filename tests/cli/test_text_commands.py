@@ -8,10 +8,11 @@ import model2vec
 import numpy as np
 import pytest
 import tokenizers
-from running import assert_one_line, assert_refused, bitclass, succeed
 
 from bitclass import load
-from text_models import sentences
+
+from ..text_models import sentences
+from .running import assert_one_line, assert_refused, bitclass, succeed
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,11 @@ import subprocess
 
 import numpy as np
 import pytest
-from running import (
+
+import bitclass as library
+from bitclass import BinaryCodeClassifier
+
+from .running import (
     COMMAND,
     Forks,
     assert_one_line,
@@ -18,9 +22,6 @@ from running import (
     problem,
     succeed,
 )
-
-import bitclass as library
-from bitclass import BinaryCodeClassifier
 
 NAMES = np.array(["ant", "bee", "cat", "dog", "eel", "fox"])
 OPTIONS = ("--bits", 40, "--seed", 2, "--no-refine")

@@ -1,7 +1,8 @@
 """One cluster for all tests that do not change it."""
 
-import clusters
 import pytest
+
+from . import clusters
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,11 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from clusters import PARAMETERS, cluster, fitted
 from distributed import wait
 
 from bitclass.dask import _groups, _partitions_of, _worker_addresses
+
+from .clusters import PARAMETERS, cluster, fitted
 
 
 def peak_memory():

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from clusters import QUIET, blocks, fitted, lazy, problem
 from distributed import Client, KilledWorker, LocalCluster, wait
 
 from bitclass.dask import ClusterError, DaskBinaryCodeClassifier, PartitionError, _results
+
+from .clusters import QUIET, blocks, fitted, lazy, problem
 
 PARAMETERS = {"n_bits": 16, "random_state": 0}
 

@@ -12,7 +12,11 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from clusters import (
+from distributed import Client, LocalCluster, wait
+
+from bitclass.dask import ClusterError
+
+from .clusters import (
     PARAMETERS,
     PATIENCE,
     QUIET,
@@ -27,9 +31,6 @@ from clusters import (
     slow_rows,
     until,
 )
-from distributed import Client, LocalCluster, wait
-
-from bitclass.dask import ClusterError
 
 N_PARTITIONS = 30
 #: Partitions loaded when a pass is at about a third: all are loaded once in each.

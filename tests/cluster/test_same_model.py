@@ -7,11 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from clusters import PARAMETERS, assert_same_model, blocks, fitted, lazy, on_one_machine, problem
 from distributed import wait
 
 from bitclass import BinaryCodeClassifier
 from bitclass.dask import DaskBinaryCodeClassifier
+
+from .clusters import PARAMETERS, assert_same_model, blocks, fitted, lazy, on_one_machine, problem
 
 REFINED = PARAMETERS | {"refine": True}
 KERNEL = PARAMETERS | {"kernel": "rbf", "n_anchors": 50}

@@ -4,19 +4,19 @@ Existing files must load as long as the format has version 1, so this is run for
 """
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+from bitclass.codes import pack
+from bitclass.report import Epoch, Report
+from bitclass.storage import Content, encode_labels, write_file
+from bitclass.text import NgramHasher
 
-from bitclass.codes import pack  # noqa: E402
-from bitclass.report import Epoch, Report  # noqa: E402
-from bitclass.storage import Content, encode_labels, write_file  # noqa: E402
-from bitclass.text import NgramHasher  # noqa: E402
-from format_reader import Reader  # noqa: E402
+from ..format_reader import Reader
+
+HERE = Path(__file__).parent
+
 
 TEXTS = ["book a table", "what is the weather", "play some music", "set an alarm", "Grüße"] * 3
 

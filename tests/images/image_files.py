@@ -10,7 +10,7 @@ import zlib
 import numpy as np
 from PIL import Image
 
-from drawing import scene
+from ..drawing import scene
 
 
 def encoded(image, format, **options):

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from image_files import bomb, encoded, png_claiming, whole
 from PIL import Image, ImageSequence
 
 from bitclass.images import MAX_PIXELS, ImageError, centre_square, decode
-from drawing import scene
+
+from ..drawing import scene
+from .image_files import bomb, encoded, png_claiming, whole
 
 PIXELS = scene(48, 7)
 GREY = np.repeat(PIXELS[:, :, :1], 3, axis=2)

@@ -9,11 +9,12 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from image_files import bomb, encoded
 from onnx import TensorProto, helper, numpy_helper
 
 from bitclass.images import ImageError, extractor_named, recorded_extractor
-from drawing import large_scenes, scene
+
+from ..drawing import large_scenes, scene
+from .image_files import bomb, encoded
 
 STORED = Path(__file__).parents[1] / "golden" / "efficientnet_lite0_1280.npy"
 

@@ -4,10 +4,11 @@ import os
 
 import numpy as np
 import pytest
-from torch_reference import efficientnet_lite0_features
 
 from bitclass.images import extractor_named
-from drawing import large_scenes, scene
+
+from ..drawing import large_scenes, scene
+from .torch_reference import efficientnet_lite0_features
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("BITCLASS_TEST_IMAGES"),

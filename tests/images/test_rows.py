@@ -4,11 +4,12 @@ import warnings
 
 import numpy as np
 import pytest
-from image_files import broken, encoded, whole
 
 from bitclass.images import ImageError, ImageSet, ImageWarning, decode, image_rows, open_images
 from bitclass.images import rows as rows_module
-from small_network import small_network
+
+from ..small_network import small_network
+from .image_files import broken, encoded, whole
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from feature_files import MAKERS, labels_of, make
 
 from bitclass.io import DataFileError, open_rows
+
+from .feature_files import MAKERS, labels_of, make
 
 X = np.arange(12.0, dtype=np.float32).reshape(6, 2)
 Y = np.array(list("abcabc"))

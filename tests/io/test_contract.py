@@ -14,12 +14,13 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 import scipy.sparse as sp
-from feature_files import MAKERS, column_table, label_kinds, labels_of, list_table, make
 from sklearn.datasets import load_svmlight_files
 
 from bitclass.cli import options
 from bitclass.io import DataFileError, open_rows, prefetch
 from bitclass.io.opening import FORMATS
+
+from .feature_files import MAKERS, column_table, label_kinds, labels_of, list_table, make
 
 N_ROWS = 23
 CASES = [(name, kind) for name in MAKERS for kind in label_kinds(name)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import reference
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
@@ -18,6 +17,8 @@ from bitclass._native import _kernels as kernels
 from bitclass._native.prediction import cluster_codes
 from bitclass.codes import hamming
 from bitclass.hash_function import HashFunction
+
+from . import reference
 
 
 def random_codes(rng, n, n_bytes, values=256):

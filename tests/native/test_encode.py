@@ -7,13 +7,14 @@ import pickle
 
 import numpy as np
 import pytest
-import reference
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from bitclass._native import HammingIndex, _kernels, thread_limit
 from bitclass.hash_function import HashFunction
+
+from . import reference
 
 FEATURE_TYPES = (np.float16, np.float32, np.float64)
 THREADS = (1, 2, 3, 7)

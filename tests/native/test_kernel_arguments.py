@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from training_problems import Problem, strided
 
 from bitclass._native import _kernels
+
+from .training_problems import Problem, strided
 
 
 def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:

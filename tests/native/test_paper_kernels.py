@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import reference
 from hypothesis import given
 from hypothesis import strategies as st
-from training_problems import Problem, losses, strided
 
 from bitclass._native import paper as native
 from bitclass._native import thread_limit
+
+from . import reference
+from .training_problems import Problem, losses, strided
 
 N_BITS = [1, 7, 64, 127, 128, 200]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import reference
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
@@ -16,6 +15,8 @@ from bitclass._native import (
     thread_limit,
 )
 from bitclass.hash_function import FeatureBlock, HashFunction
+
+from . import reference
 
 
 def small_problem(dtype=np.float32, n=300, d=70, r=45, n_classes=90):

@@ -8,12 +8,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-import reference
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from bitclass._native import ClusteredIndex, HammingIndex, _kernels, thread_limit
+
+from . import reference
 
 THREADS = (1, 2, 3, 7)
 

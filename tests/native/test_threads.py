@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import reference
 from numpy.testing import assert_array_equal
 
 import bitclass
@@ -22,6 +21,8 @@ from bitclass._native import (
     thread_limit,
     threads,
 )
+
+from . import reference
 
 PATIENCE = 120.0  # of a busy machine
 

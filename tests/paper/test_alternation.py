@@ -16,7 +16,8 @@ from bitclass.paper.alternation import (
 )
 from bitclass.paper.bqp import SOLVERS
 from bitclass.paper.losses import tabulate
-from brute_force import (
+
+from ..brute_force import (
     EVERY_LOSS,
     all_signs,
     log_exponential_objective,

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from bitclass.paper.losses import tabulate
-from brute_force import EVERY_LOSS, true_loss
+
+from ..brute_force import EVERY_LOSS, true_loss
 
 
 def sigmoid(margins):

@@ -18,7 +18,8 @@ from bitclass.paper.bqp import SOLVERS
 from bitclass.paper.losses import tabulate
 from bitclass.paper.ridge import standardise
 from bitclass.paper.starting_codes import STARTING_CODES, starting_codes
-from brute_force import EVERY_LOSS, objective
+
+from ..brute_force import EVERY_LOSS, objective
 
 # Run only where SCIPY_ARRAY_API is set.
 MAY_SKIP = {"check_array_api_input"}

@@ -5,12 +5,13 @@ import hashlib
 import pickle
 
 import numpy as np
-import published_archives as archives
 import pytest
 
 from reproduction import archives as readers
 from reproduction import download as downloads
 from reproduction.archives import unpack
+
+from . import published_archives as archives
 
 Pillow = pytest.importorskip("PIL.Image", reason="images need bitclass[images]")
 

@@ -8,9 +8,10 @@ import pytest
 pytest.importorskip("PIL", reason="images need bitclass[images]")
 from PIL import Image
 
-from drawing import scene
 from reproduction.__main__ import main
 from reproduction.gist import Gist
+
+from ..drawing import scene
 
 # Stored features of `scene` by the definition, step by step in double precision.
 STORED = Path(__file__).parents[1] / "golden" / "gist_512.npy"

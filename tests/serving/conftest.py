@@ -3,12 +3,12 @@
 import shutil
 import tempfile
 
-import chromium
 import pytest
-import services
 
 from bitclass.serving import ServedModel
 from bitclass.storage import load, save
+
+from . import chromium, services
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,8 @@ from bitclass.hash_function import HashFunction
 from bitclass.serving import Limits, ServedModel, Service, listen
 from bitclass.serving.server import configuration
 from bitclass.text import NgramHasher
-from small_network import small_network
+
+from ..small_network import small_network
 
 COMMAND = Path(sys.executable).with_name("bitclass")
 PATIENCE = 60.0

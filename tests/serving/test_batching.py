@@ -5,10 +5,11 @@ import threading
 
 import numpy as np
 import pytest
-import services
 
 from bitclass.serving import ServedModel
 from bitclass.serving.batching import MAX_BATCH_ROWS, Batcher
+
+from . import services
 
 
 class HeldModel:

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import chromium
 import pytest
-import services
+
+from . import chromium, services
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ROOT / "build" / "browser" / "node_modules"

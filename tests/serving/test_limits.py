@@ -11,10 +11,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import services
 
 from bitclass.serving import ServedModel
 from bitclass.storage import save
+
+from . import services
 
 HOST = b"Host: 127.0.0.1\r\n"
 N_SLOW = 100

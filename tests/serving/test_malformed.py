@@ -5,7 +5,7 @@ import json
 import random
 import threading
 
-import services
+from . import services
 
 N_REQUESTS = 10_000
 N_CONNECTIONS = 4

@@ -4,11 +4,11 @@ import base64
 import json
 import re
 
-import chromium
 import pytest
-import services
 
 from bitclass.serving import ServedModel
+
+from . import chromium, services
 
 pytestmark = chromium.needed
 

@@ -4,14 +4,15 @@ import json
 
 import numpy as np
 import pytest
-import services
-from services import ask, ask_json
 from starlette.exceptions import HTTPException
 
 from bitclass.codes import hamming, unpack
 from bitclass.serving import ServedModel, is_loopback
 from bitclass.serving.hosts import check_origin
 from bitclass.serving.page import N_LISTED, N_PAIRS
+
+from . import services
+from .services import ask, ask_json
 
 API = "/api/models/drawn"
 WHOLE = services.encoded(services.drawn(1, 1))

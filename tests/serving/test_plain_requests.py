@@ -11,11 +11,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import services
 import tritonclient.http as triton
 
 from bitclass import serving
 from bitclass.serving import ServedModel
+
+from . import services
 
 
 @pytest.mark.parametrize("name", ["words", "numbers"])

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import services
 
 from bitclass.serving import Limits, Settings
 from bitclass.storage import load, save
+
+from . import services
 
 N_CLIENTS = 8
 

@@ -4,9 +4,10 @@ import json
 
 import numpy as np
 import pytest
-import services
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
+
+from . import services
 
 
 @pytest.fixture

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ngram_rows import malformed, reference_row
 
 from bitclass._native import thread_limit
 from bitclass._native.ngrams import NgramFeatures, ngrams
+
+from .ngram_rows import malformed, reference_row
 
 LENGTHS = st.none() | st.tuples(st.integers(1, 4), st.integers(4, 6)).map(tuple)
 WORD_LENGTHS = st.none() | st.tuples(st.integers(1, 2), st.integers(2, 4)).map(tuple)

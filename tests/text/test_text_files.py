@@ -6,10 +6,11 @@ import sys
 import numpy as np
 import pytest
 
-from altered_files import split, with_data, without_tensor
 from bitclass import ModelFileError, load
 from bitclass.storage import save
-from text_models import fitted
+
+from ..altered_files import split, with_data, without_tensor
+from ..text_models import fitted
 
 TENSORS = ("text_ngrams", "text_columns", "text_idf")
 

@@ -5,10 +5,11 @@ import random
 
 import numpy as np
 import pytest
-from ngram_rows import malformed
 
 from bitclass.codes import unpack
-from text_models import fitted
+
+from ..text_models import fitted
+from .ngram_rows import malformed
 
 
 @pytest.fixture(scope="module")
@@ -163,10 +164,10 @@ def test_explain_checks_its_arguments(problem, arguments, error, message):
         problem[-1].explain(*arguments)
 
 
-@pytest.fixture(scope="module", params=["int8", "float32"])
-def wide(request):
+@pytest.fixture(scope="module")
+def wide():
     """Wide models convert bytes to classes in one pass."""
-    texts, labels, hasher, classifier = fitted(2**18, precision=request.param)
+    texts, labels, hasher, classifier = fitted(2**18)
     assert classifier.packed().hash_function.columns is not None
     return texts, labels, hasher, classifier.packed().with_text(hasher.features_)
 

@@ -17,6 +17,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from bitclass._native import SparseRows
 from bitclass.arrays import Features, class_blocks, sample_rows, signs
 from bitclass.codes import sign
 from bitclass.hash_function import HashFunction
@@ -36,6 +37,8 @@ _EXTRA_DIRECTIONS, _ROWS_PER_EXTRA_DIRECTION = 384, 4
 # Accuracy by leave-one-out, below the best, at which a larger penalty is still good for refinement:
 # less with kernel anchors, where even directions of low variance separate classes.
 _ACCURACY_SLACK, _KERNEL_ACCURACY_SLACK = 0.02, 0.005
+# Least penalty on wide rows: a column may vary between classes only.
+_MIN_ALPHA = 1e-6
 # Lower bound of the variance of class means along a direction, relative to the observed one.
 _MIN_BETWEEN = 1e-3
 _ITQ_ROUNDS, _ITQ_BITS = 30, 512  # fewer rounds with more bits: same accuracy, in seconds
@@ -44,6 +47,8 @@ _MAX_PAIRED_MEANS, _NEAREST_MEANS = 2048, 16
 _MAX_EXACT_DIRECTIONS = 512  # above, the leading directions are found by subspace iteration
 # Rows drawn from the sums, by which the kinds of hyperplanes are compared.
 _DRAWN_ROWS = 2000
+# Wide rows that stand for unseen ones.
+_MAX_UNSEEN = 8192
 _MAX_COMPARED_CLASSES = 2048
 
 
@@ -385,7 +390,7 @@ def whiten(
     all_directions : bool, whether to keep directions of low variance, too
     """
     if sums.wide:
-        wide = WideWhitening(sums, 1.0 if alpha is None else alpha, n_bits)
+        wide = WideWhitening(sums, alpha, rows, n_bits)
         return wide, wide
     scatter = _Scatter(sums)
     best, largest = _choose_penalties(scatter, rows, alpha)
@@ -523,71 +528,235 @@ def _log_likelihoods(scores: NDArray[np.float64], at: Any) -> NDArray[np.float64
     return np.asarray(scores[at] - np.log(np.exp(scores).sum(axis=1)))
 
 
-class WideWhitening:
-    """Whitening of wide rows by the diagonal of the scatter within classes; see `Whitening`.
-
-    Its coordinates are the leading directions of the sparse class means; refinement works on the
-    scaled columns themselves.
+class _WideScatter:
+    """Variances within classes of the columns of wide rows, and the sparse class means.
 
     Attributes
     ----------
     columns : (k,) int32, columns that are kept
-    factors : (k,) float32, by which their values are multiplied
-    basis : (k, q) float32, the directions
+    sizes : (k,) root mean square of each column over the rows in which it is not 0
+    within : (k,) variances within classes
+    mean_variance : float, mean of `within`
+    means : (C, k) CSR, class means
     """
 
-    def __init__(self, sums: Sums, alpha: float, n_bits: int) -> None:
-        self.sums, self.alpha, self.temperature = sums, alpha, 1.0
-        n, total = sums.rows_per_class, sums.total
-        n_classes = len(n)
-        feature_sums = sp.csr_array(sums.feature_sums)
-        self.columns = _kept_columns(sums)
-        of_classes = feature_sums[:, self.columns]
-        scaled = sp.diags_array(1.0 / np.sqrt(sums.mass)) @ of_classes
+    def __init__(self, sums: Sums) -> None:
+        self.sums, self.columns = sums, _kept_columns(sums)
+        n, total, n_rows = sums.rows_per_class, sums.total, sums.effective_rows
+        of_classes = sp.csr_array(sums.feature_sums)[:, self.columns]
+        self.means = sp.csr_array(sp.diags_array(1.0 / sums.mass) @ of_classes)
         squares = sums.squares[self.columns] / total
-        between = np.asarray(scaled.multiply(scaled).sum(axis=0)).ravel() / total
-        n_rows = sums.effective_rows
-        within = np.maximum(squares - between, 0.0) * n_rows / max(n_rows - n_classes, 1.0)
+        between = np.asarray(self.means.multiply(of_classes).sum(axis=0)).ravel() / total
+        self.within = np.maximum(squares - between, 0.0) * n_rows / max(n_rows - len(n), 1.0)
         if n.max() <= 1.0 + 1e-9:
-            within = squares
-        within += alpha * squares
-        self.factors = (1.0 / np.sqrt(np.maximum(within, 1e-30))).astype(np.float32)
-        means = sp.csr_array(sp.diags_array(1.0 / sums.mass) @ of_classes)
-        means = sp.csr_array(means @ sp.diags_array(self.factors.astype(np.float64)))
-        self.centre = np.asarray(means.mean(axis=0)).ravel()
-        q = min(n_classes - 1, len(self.columns), max(n_bits, 1))
-        self.basis = _sparse_directions(means, self.centre, q)
-        coordinates = means @ self.basis - self.centre @ self.basis
-        variance = np.full(q, 1.0 / (1.0 + alpha))
+            # With one row per class there is no scatter within: that of all rows takes its place.
+            self.within = squares
+        self.mean_variance = max(float(self.within.mean()), 1e-30)
+        present = np.maximum(sums.counts[self.columns], 1.0) / max(sums.n_rows, 1)
+        self.sizes = np.sqrt(np.maximum(squares / present, 1e-30))
+
+    def factors(self, alpha: float) -> NDArray[np.float64]:
+        """Factors (k,) by which columns are multiplied to whiten them."""
+        penalised = self.within + max(alpha, _MIN_ALPHA) * self.mean_variance
+        return np.asarray(1.0 / np.sqrt(penalised))
+
+    def penalty(self, rows: Sample, alpha: float | None) -> Penalty:
+        """The penalty of the highest likelihood, leaving one out."""
+        sums = self.sums
+        y = np.searchsorted(sums.classes, rows.labels)
+        usable = np.flatnonzero(sums.rows_per_class[y] > 1.0 + 1e-9)
+        if len(usable) < 2:
+            return Penalty(1.0 if alpha is None else alpha, own_units=True)
+        some = usable[sample_rows(len(usable), _LEAVE_ONE_OUT_ROWS)]
+        X, y = self.rows(rows.features(some)), y[some]
+        weights = rows.weights[some] * (sums.effective_rows / sums.total)
+        classes = np.arange(len(sums.classes))
+        if len(classes) > _LEAVE_ONE_OUT_CLASSES:
+            step = len(classes) // _LEAVE_ONE_OUT_CLASSES
+            classes = np.unique(np.concatenate([y, classes[::step]]))
+        # Variances within classes without the row, for each of its entries.
+        of_entries = np.repeat(np.arange(len(y)), np.diff(X.indptr))
+        n, w = sums.rows_per_class[y], weights
+        gain = (w * n / np.maximum(n - w, 1e-9))[of_entries]
+        own = np.asarray(self.means[y[of_entries], X.indices]).ravel()
+        n_within = max(sums.effective_rows - len(sums.classes), 1.0)
+        within = n_within * self.within[X.indices] - gain * (X.data - own) ** 2
+        within = np.maximum(within, 0.0) / np.maximum(n_within - w[of_entries], 1.0)
+        counts = sums.counts[self.columns]
+        within[(counts == counts.min())[X.indices]] = np.inf  # columns not kept without the row
+        tried = [
+            self._leave_one_out(one, X, within, y, classes, weights)
+            for one in (ALPHAS if alpha is None else (alpha,))
+        ]
+        return max(tried, key=lambda penalty: penalty.likelihood)
+
+    def rows(self, X: Features) -> sp.csr_array:
+        """The kept columns of rows."""
+        return sp.csr_array(X[:, self.columns], dtype=np.float64)
+
+    def _leave_one_out(
+        self,
+        alpha: float,
+        X: sp.csr_array,
+        within: NDArray[np.float64],
+        y: NDArray[np.intp],
+        classes: NDArray[np.intp],
+        weights: NDArray[np.float64],
+    ) -> Penalty:
+        """Likelihood of rows, each scored by means and variances that do not include it.
+
+        `within` has the variances for each entry of X. That those of the other columns change, too,
+        is neglected.
+        """
+        factors, means = sp.diags_array(self.factors(alpha)), self.means[classes]
+        A, M = X @ factors, means @ factors
+        scaled = X.copy()
+        scaled.data /= within + max(alpha, _MIN_ALPHA) * self.mean_variance
+        scores = (scaled @ means.T).toarray()
+        at = np.arange(len(y)), np.searchsorted(classes, y)
+        mm, aa, of_row = (
+            np.asarray(one.multiply(other).sum(axis=1)).ravel()
+            for one, other in ((M, M), (A, A), (scaled, X))
+        )
+        am = np.asarray(A.multiply(M[at[1]]).sum(axis=1)).ravel()
+        n, w = self.sums.rows_per_class[y], weights
+        left = np.maximum(n - w, 1e-9)
+        # The mean without the row is (n m - w a) / (n - w).
+        own = (n * scores[at] - w * of_row) / left
+        own -= 0.5 * (n**2 * mm[at[1]] - 2.0 * n * w * am + w**2 * aa) / left**2
+        scores -= 0.5 * mm
+        scores[at] = own
+        return _at_best_temperature(alpha, scores, at, weights)
+
+
+def _at_best_temperature(
+    alpha: float, scores: NDArray[np.float64], at: Any, weights: NDArray[np.float64]
+) -> Penalty:
+    scores -= scores.max(axis=1, keepdims=True)
+    likelihood, temperature = max(
+        (float(np.average(_log_likelihoods(scores / one, at), weights=weights)), one)
+        for one in 2.0 ** np.arange(-1.0, 12.0, 0.5)
+    )
+    accuracy = float(np.average(scores[at] >= 0.0, weights=weights))
+    return Penalty(alpha, True, likelihood, accuracy, temperature)
+
+
+class WideWhitening:
+    """Whitening of wide rows by the diagonal of the scatter within classes; see `Whitening`.
+
+    Its coordinates are the leading directions of the sparse class means. Refinement works on the
+    columns themselves, each divided by its size where it occurs: steps are then of the same size
+    for rare and for frequent columns.
+
+    Attributes
+    ----------
+    columns : (k,) int32, columns that are kept
+    sizes : (k,) float32, root mean square of each column over the rows in which it is not 0
+    basis : (k, q) float64, directions, for columns divided by their sizes
+    centre : (q,), coordinates of the average of the class means
+    """
+
+    def __init__(self, sums: Sums, alpha: float | None, rows: Sample, n_bits: int) -> None:
+        scatter = _WideScatter(sums)
+        penalty = scatter.penalty(rows, alpha)
+        self.sums, self.alpha, self.temperature = sums, penalty.alpha, 1.0
+        self.columns, self.sizes = scatter.columns, scatter.sizes.astype(np.float32)
+        factors = scatter.factors(penalty.alpha)
+        means = sp.csr_array(scatter.means @ sp.diags_array(factors))
+        q = min(len(sums.classes) - 1, len(self.columns), n_bits)
+        basis = _sparse_directions(means, q)
+        coordinates = means @ basis
+        centre = coordinates.mean(axis=0)
+        coordinates -= centre
+        self._residuals, self._starts = self._unseen(scatter, factors, basis, coordinates, rows)
+        variance = (
+            np.mean(self._residuals**2, axis=0)
+            if len(self._residuals)
+            else np.var(coordinates, axis=0)
+        )
+        variance = variance.astype(np.float64) + 1e-12
+        n = sums.rows_per_class
         self.between, self.means, self.unknown = _shrunken_means(coordinates, n, variance)
         self.within = np.sqrt(variance)
+        self.basis = basis * (factors * scatter.sizes)[:, None].astype(np.float32)
+        self.centre = centre
+
+    def _unseen(
+        self,
+        scatter: _WideScatter,
+        factors: NDArray[np.float64],
+        basis: NDArray[np.float32],
+        means: NDArray[np.float64],
+        rows: Sample,
+    ) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+        """Deviations (m, q) of rows from their class means as if they had not been summed.
+
+        With more columns than rows, a row is close to its class mean for the most part because it
+        is part of it: with n rows, ``|a|^2 / n`` of the product of row and mean is its own. That is
+        taken away along the direction in which only this class mean lies.
+
+        Returns
+        -------
+        deviations : (m, q) sorted by class
+        starts : (C + 1,) index of the first one of each class
+        """
+        sums = self.sums
+        y = np.searchsorted(sums.classes, rows.labels)
+        n_of = sums.rows_per_class
+        usable = np.flatnonzero(n_of[y] > 1.0 + 1e-9)
+        some = usable[sample_rows(len(usable), _MAX_UNSEEN)]
+        some = some[np.argsort(y[some], kind="stable")]
+        y, X = y[some], scatter.rows(rows.features(some)) @ sp.diags_array(factors)
+        centre = np.asarray(scatter.means.mean(axis=0)).ravel() * factors
+        A = X @ basis - centre @ basis
+        w = rows.weights[some] * (sums.effective_rows / sums.total)
+        squares = (
+            np.asarray(X.multiply(X).sum(axis=1)).ravel() - 2.0 * (X @ centre) + centre @ centre
+        )
+        excess = w * (squares - np.einsum("mq,mq->m", A, means[y])) / np.maximum(n_of[y] - w, 1e-9)
+        gram = means.T @ means
+        gram[np.diag_indices_from(gram)] += 1e-6 * np.trace(gram) / len(gram)
+        A -= excess[:, None] * scipy.linalg.solve(gram, means[y].T, assume_a="pos").T
+        A -= means[y]
+        return A.astype(np.float32), np.searchsorted(y, np.arange(len(n_of) + 1))
 
     def draw(
         self, y: NDArray[np.intp], random: np.random.Generator, *, unseen: bool = False
     ) -> NDArray[np.float32]:
-        """Rows (m, k) of the classes `y`, normal with the class means and the scatter within."""
-        noise = random.standard_normal((len(y), len(self.within)), dtype=np.float32)
-        noise *= self.within.astype(np.float32)
-        return _around_means(self, noise, y, random, unseen)
+        """Rows (m, k) of the classes `y`: class means and deviations of rows."""
+        n_all = len(self._residuals)
+        if n_all == 0:
+            noise = random.standard_normal((len(y), len(self.within)), dtype=np.float32)
+            return _around_means(self, noise * self.within.astype(np.float32), y, random, unseen)
+        first, n_own = self._starts[y], np.diff(self._starts)[y]
+        any_row = random.integers(n_all, size=len(y))
+        chosen = np.where(n_own > 0, first + any_row % np.maximum(n_own, 1), any_row)
+        return np.asarray(self.means[y] + self._residuals[chosen])
+
+    def class_rows(self) -> SparseRows:
+        """Class means (C, k) as rows for refinement."""
+        of_classes = sp.csr_array(self.sums.feature_sums)[:, self.columns]
+        means = sp.diags_array(1.0 / self.sums.mass) @ of_classes @ sp.diags_array(1.0 / self.sizes)
+        return SparseRows.of(sp.csr_array(means, dtype=np.float32))
 
     def projection(self, Q: NDArray[Any]) -> NDArray[np.float32]:
-        """Projection (k, r) of the scaled columns for a projection Q of the coordinates."""
-        return np.ascontiguousarray(self.basis @ Q, dtype=np.float32)
+        """Projection (k, r) of the columns for a projection Q of the coordinates."""
+        return np.ascontiguousarray(self.basis @ Q.astype(np.float32))
 
     def intercept(self, Q: NDArray[Any], t: NDArray[Any]) -> NDArray[np.float64]:
-        """Intercept (r,) of the scaled columns for Q and t of the coordinates."""
-        return np.asarray(t - (self.centre @ self.basis) @ Q)
+        """Intercept (r,) of the columns for Q and t of the coordinates."""
+        return np.asarray(t - self.centre @ Q)
 
     def hash_function(self, Q: NDArray[Any], t: NDArray[Any]) -> HashFunction:
         """The hash function of untransformed rows for a projection Q (k, r) of the coordinates."""
         return self.wide_hash_function(self.projection(Q), self.intercept(Q, t))
 
     def wide_hash_function(self, P: NDArray[np.float32], t: NDArray[Any]) -> HashFunction:
-        """The hash function of untransformed rows for a projection of the scaled columns."""
+        """The hash function of untransformed rows for a projection of the columns."""
         return HashFunction(
-            np.ascontiguousarray(P * self.factors[:, None]),
+            np.ascontiguousarray(P / self.sizes[:, None]),
             t.astype(np.float64),
-            scale=(1.0 / self.factors).astype(np.float32),
+            scale=self.sizes,
             precision="int8",
             columns=self.columns,
             n_features=len(self.sums.shift),
@@ -607,21 +776,20 @@ def _kept_columns(sums: Sums) -> NDArray[np.int32]:
     return (kept if len(kept) else np.zeros(1)).astype(np.int32)
 
 
-def _sparse_directions(means: Any, centre: NDArray[np.float64], q: int) -> NDArray[np.float32]:
+def _sparse_directions(means: sp.csr_array, q: int) -> NDArray[np.float32]:
     """Directions (k, q) in which sparse class means vary most, by a randomised SVD."""
     random = np.random.default_rng(0)
-    width = min(q + 16, *means.shape)
-    found = random.standard_normal((means.shape[1], width)).astype(np.float32)
-    sparse, transposed = means.astype(np.float32), sp.csr_array(means.T.astype(np.float32))
-    centre = centre.astype(np.float32)
+    sparse = means.astype(np.float32)
+    transposed = sp.csr_array(sparse.T)
+    centre = np.asarray(means.mean(axis=0)).ravel().astype(np.float32)
+    found = random.standard_normal((means.shape[1], min(q + 16, *means.shape)), dtype=np.float32)
     for _ in range(3):
-        products = sparse @ found - centre @ found
-        products = np.linalg.qr(products)[0]
+        products = np.linalg.qr(sparse @ found - centre @ found)[0]
         found = transposed @ products - np.outer(centre, products.sum(axis=0))
         found = np.linalg.qr(found)[0]
     products = sparse @ found - centre @ found
-    _, _, right = np.linalg.svd(products, full_matrices=False)
-    return np.ascontiguousarray((found @ right.T)[:, :q], dtype=np.float32)
+    _, vectors = scipy.linalg.eigh(products.T @ products, check_finite=False)
+    return np.ascontiguousarray(found @ vectors[:, ::-1][:, :q], dtype=np.float32)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -671,25 +839,34 @@ def closed_form(
     means, random = whitening.means, np.random.default_rng(seed)
     q = int(np.count_nonzero(whitening.between > 0))
     between = whitening.between[:q]
-    reliability = np.sqrt(between / (between + whitening.within[:q] ** 2))
+    # Directions in which classes hardly differ may get fewer bits: in proportion to how much of
+    # the variance along them is between classes, or to the deviation of the class means.
+    scales = {
+        "scaled rotation": np.sqrt(between / (between + whitening.within[:q] ** 2)),
+        "rotation": np.ones(q),
+        "rotation of means": np.sqrt(between / between.max()),
+    }
     kinds = ["scaled rotation"]
-    if len(means) <= _MAX_COMPARED_CLASSES and n_bits > 1:
-        kinds += ["rotation", "bisectors", "mixture"]
-    candidates, planes = [], {}
+    # Means of few wide rows lie in all directions: nothing is to be compared.
+    is_compared = not isinstance(whitening, WideWhitening) and n_bits > 1
+    if is_compared and len(means) <= _MAX_COMPARED_CLASSES:
+        kinds += ["rotation", "rotation of means", "bisectors", "mixture"]
+    candidates: list[ClosedForm] = []
+    planes: dict[str, tuple[Any, Any]] = {}
     for name in kinds if kind is None else [kind]:
-        if name == "scaled rotation":  # directions in which classes hardly differ get fewer bits
-            Q, t = _rotated(means[:, :q] * reliability.astype(np.float32), n_bits, random)
-            Q *= reliability[:, None]
-        elif name == "rotation":
-            if kind is None and reliability.min() > 0.7 * reliability.max():
+        if name in scales:
+            scale = scales[name]
+            if candidates and name != "rotation" and scale.min() > 0.7 * scale.max():
                 continue
-            Q, t = _rotated(means[:, :q], n_bits, random)
+            Q, t = _rotated(means[:, :q] * scale.astype(np.float32), n_bits, random)
+            Q *= scale[:, None]
         elif name == "bisectors":
             Q, t = _bisectors(means[:, :q], n_bits, random)
         else:
             if "scaled rotation" not in planes:
-                Q, t = _rotated(means[:, :q] * reliability.astype(np.float32), n_bits, random)
-                planes["scaled rotation"] = Q * reliability[:, None], t
+                scale = scales["scaled rotation"]
+                Q, t = _rotated(means[:, :q] * scale.astype(np.float32), n_bits, random)
+                planes["scaled rotation"] = Q * scale[:, None], t
                 planes["bisectors"] = _bisectors(means[:, :q], n_bits, random)
             (Q, t), (other, threshold) = planes["scaled rotation"], planes["bisectors"]
             Q, t = Q.copy(), t.copy()

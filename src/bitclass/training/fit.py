@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,15 +16,19 @@ from bitclass.model import PackedModel
 from bitclass.report import Report
 from bitclass.training.closed_form import ClosedForm, closed_form, whiten
 from bitclass.training.refine import (
+    RESCORE_LENGTHS,
     Candidate,
     Judged,
     Refinement,
+    calibrated,
     candidate_of,
     choose,
     chosen_length,
     judge,
+    prior_temperature,
     refine,
     score_deviation,
+    sharpness,
 )
 from bitclass.training.settings import Settings
 from bitclass.training.sums import Collected, Sample, Sums
@@ -31,11 +38,15 @@ __all__ = ["Fitted", "fit_model", "judged_groups"]
 # Share of the rows that judge a model: with few rows more, so that there are enough, with many
 # fewer, since they are missed in training.
 _JUDGED_SHARE, _MAX_JUDGED_SHARE, _MIN_JUDGED_SHARE = 0.05, 0.2, 0.01
-_MIN_JUDGED, _ENOUGH_JUDGED = 200, 1000
+_MIN_JUDGED, _ENOUGH_JUDGED = 400, 1000
 # With fewer rows than this a single part is too small to judge by; each of so many folds is then
 # judged by a model of the others.
 _MIN_ROWS_OF_ONE_PART, _FOLDS = 1000, 3
-_TYPICALITY_QUANTILES = 256
+# With fewer rows than this the judged ones are missed, and the final model is fitted to all rows.
+_MIN_ROWS_OF_ONE_MODEL = 10_000
+# Temperature, in units of that of refinement, if no row can judge: about that of models of two rows
+# per class, which can be judged.
+_UNJUDGED_TEMPERATURE = 0.4
 
 
 @dataclass(frozen=True)
@@ -53,43 +64,68 @@ class Fitted:
 
 
 def fit_model(settings: Settings, collected: Collected) -> Fitted:
-    """Learn a model from collected rows."""
-    parts = _parts(collected)
-    everything = np.zeros(len(collected.pool), dtype=bool)
-    trials = [_try(settings, collected, part) for part in parts]
-    prior = _prior(settings, collected.all_sums().with_rows())
-    if not trials:
-        sums, sample = collected.without(everything)
-        return _without_judge(settings, sums.with_rows(), sample, collected.n_rows)
-    closed = Judged.joined([trial.closed for trial in trials])
-    accepted = False
-    length = chosen_length(closed, settings.rescore)
-    best = closed
-    if all(trial.refined is not None for trial in trials):
-        refined = Judged.joined([trial.refined for trial in trials if trial.refined is not None])
-        accepted = choose(closed, refined, length)
-        if accepted:
-            best, length = refined, chosen_length(refined, settings.rescore)
-    first = trials[0]
-    if accepted and len(trials) == 1:
-        assert first.refinement is not None
-        candidate, classes, alpha = first.refinement.candidate, first.classes, first.alpha
+    """Learn a model from collected rows.
+
+    Parts of the rows are left out, and judge models of the others: sums, closed form and
+    refinement. Which of the two models explains them better decides what is fitted in the end.
+    """
+    trials = [_try(settings, collected, part) for part in _parts(collected)]
+    accepted = _is_refinement_accepted(trials)
+    if accepted and len(trials) == 1 and collected.n_rows >= _MIN_ROWS_OF_ONE_MODEL:
+        model_of_part, classes, alpha = trials[0].of(True), trials[0].classes, trials[0].alpha
+        candidate = model_of_part.candidate
     else:
-        sums, sample = collected.without(everything)
-        final, start = _closed(settings, sums.with_rows(), sample)
-        candidate, classes = candidate_of(final), final.whitening.sums.classes
-        alpha = final.whitening.alpha
-        if accepted:
-            candidate = refine(settings, start, sample, sample.select(np.arange(0))).candidate
-    model = candidate.model(classes, prior)
-    model.rescore, model.temperature = length, best.temperature(length)
-    model = _with_typicality(model, best.best)
-    refinement = first.refinement
+        kind = trials[0].kind if trials else None  # that of the model which was judged
+        candidate, closed = _final(settings, collected, accepted, kind)
+        classes, alpha = closed.whitening.sums.classes, closed.whitening.alpha
+    prior = _prior(settings, collected.all_sums().with_rows())
+    of_prior = [trial.of(accepted).prior_temperature for trial in trials]
+    of_prior = of_prior or [1.0 / candidate.sharpness]
+    model = candidate.model(classes, prior, math.exp(float(np.mean(np.log(of_prior)))))
+    if trials:
+        judged = Judged.joined([trial.of(accepted).judged for trial in trials])
+        length = chosen_length(judged, settings.rescore)
+        if length != judged.length:  # scores depend on the length of the short list
+            judged = Judged.joined([trial.of(accepted).judge_with(length) for trial in trials])
+        temperature, best_scores = judged.temperature(length), judged.best
+    else:  # every class has a single row
+        length = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
+        temperature, best_scores = _UNJUDGED_TEMPERATURE / sharpness(closed)[1], None
+    report = _report(settings, collected.n_rows, trials, accepted, alpha)
+    return Fitted(calibrated(model, length, temperature, best_scores), report)
+
+
+def _final(
+    settings: Settings, collected: Collected, accepted: bool, kind: str | None
+) -> tuple[Candidate, ClosedForm]:
+    """The chosen kind of model of all rows, and its closed form."""
+    sums, sample = collected.without(np.zeros(len(collected.pool), dtype=bool))
+    closed, start = _closed(settings, sums.with_rows(), sample, kind)
+    if accepted:
+        quiet = replace(settings, callback=None, print_line=_print_nothing)
+        candidate = refine(quiet, start, sample, sample.select(np.arange(0))).candidate
+    else:
+        candidate = candidate_of(closed)
+    return candidate, closed
+
+
+def _print_nothing(line: str) -> None:
+    pass
+
+
+def _report(
+    settings: Settings, n_rows: int, trials: list[_Trial], accepted: bool, alpha: float
+) -> Report:
+    if not trials:
+        return Report(n_rows=n_rows, alpha=alpha)
+    closed = Judged.joined([trial.closed.judged for trial in trials])
+    chosen = Judged.joined([trial.of(accepted).judged for trial in trials])
+    refinement = trials[0].refinement
     report = Report(
-        n_rows=collected.n_rows,
-        n_judged=len(closed.gap),
-        accuracy=best.accuracy(length),
-        accuracy_closed_form=closed.accuracy(length if settings.rescore is not None else 16),
+        n_rows=n_rows,
+        n_judged=len(chosen.gap),
+        accuracy=chosen.accuracy(chosen_length(chosen, settings.rescore)),
+        accuracy_closed_form=closed.accuracy(chosen_length(closed, settings.rescore)),
         refined=accepted,
         alpha=alpha,
         epochs=() if refinement is None else refinement.epochs,
@@ -99,30 +135,16 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
         f"closed form {report.accuracy_closed_form:.2%}, chosen model {report.accuracy:.2%} on "
         f"{report.n_judged} rows; refinement {'accepted' if accepted else 'not accepted'}"
     )
-    return Fitted(model, report)
+    return report
 
 
-def _with_typicality(model: PackedModel, best: NDArray[np.float32]) -> PackedModel:
-    table = np.quantile(best, np.linspace(0.0, 1.0, min(len(best), _TYPICALITY_QUANTILES)))
-    return PackedModel(
-        model.classes,
-        model.weights,
-        model.hash_function,
-        bias=model.bias,
-        rescore=model.rescore,
-        temperature=model.temperature,
-        typicality=table.astype(np.float32),
-    )
-
-
-def _without_judge(settings: Settings, sums: Sums, sample: Sample, n_rows: int) -> Fitted:
-    """The closed form, calibrated by rows drawn from the sums: no row can judge it."""
-    closed, _ = _closed(settings, sums, sample)
-    candidate = candidate_of(closed)
-    model = candidate.model(sums.classes, _prior(settings, sums))
-    model.rescore = 16 if settings.rescore is None else settings.rescore
-    model.temperature = 1.0 / candidate.sharpness
-    return Fitted(model, Report(n_rows=n_rows, alpha=closed.whitening.alpha))
+def _is_refinement_accepted(trials: list[_Trial]) -> bool:
+    refined = [trial.refined.judged for trial in trials if trial.refined is not None]
+    if not refined or len(refined) < len(trials):
+        return False
+    closed = Judged.joined([trial.closed.judged for trial in trials])
+    # Models of folds lack a third of the rows, which refinement misses more than the closed form.
+    return choose(closed, Judged.joined(refined), 1.0 if len(trials) == 1 else 0.0)
 
 
 def _prior(settings: Settings, sums: Sums) -> NDArray[np.float64]:
@@ -134,13 +156,15 @@ def _prior(settings: Settings, sums: Sums) -> NDArray[np.float64]:
     return settings.prior
 
 
-def _closed(settings: Settings, sums: Sums, sample: Sample) -> tuple[ClosedForm, ClosedForm]:
+def _closed(
+    settings: Settings, sums: Sums, sample: Sample, kind: str | None = None
+) -> tuple[ClosedForm, ClosedForm]:
     """The closed form, and the one that refinement starts from."""
     whitenings = whiten(
         sums, settings.alpha, sample, settings.n_bits, all_directions=settings.kernel
     )
     deviation = score_deviation(sums.effective_rows / len(sums.classes))
-    model = closed_form(whitenings[0], settings.n_bits, deviation, settings.seed)
+    model = closed_form(whitenings[0], settings.n_bits, deviation, settings.seed, kind)
     if whitenings[1] is whitenings[0]:
         return model, model
     start = closed_form(whitenings[1], settings.n_bits, deviation, settings.seed, model.kind)
@@ -148,40 +172,61 @@ def _closed(settings: Settings, sums: Sums, sample: Sample) -> tuple[ClosedForm,
 
 
 @dataclass(frozen=True)
-class _Trial:
-    """Models of a part of the rows, judged by the others."""
+class _Attempt:
+    """A model of a part of the rows, and how the others judge it."""
 
-    classes: NDArray[np.object_]
+    candidate: Candidate
+    prior_temperature: float
+    judge_with: Callable[[int | None], Judged]  # a length of the short list
+    judged: Judged
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Both kinds of models of a part of the rows."""
+
+    classes: NDArray[Any]
     alpha: float
-    closed: Judged
-    refined: Judged | None
+    kind: str
+    closed: _Attempt
+    refined: _Attempt | None
     refinement: Refinement | None
+
+    def of(self, refined: bool) -> _Attempt:
+        """The refined model, or the closed form."""
+        if not refined:
+            return self.closed
+        assert self.refined is not None
+        return self.refined
 
 
 def _try(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_]) -> _Trial:
     sums, sample = collected.without(is_judged)
     sums = sums.with_rows()
     judged = collected.pool.take(np.flatnonzero(is_judged))
-    known = np.isin(judged.labels, sums.classes)
-    judged = judged.take(np.flatnonzero(known))
+    judged = judged.take(np.flatnonzero(np.isin(judged.labels, sums.classes)))
     closed, start = _closed(settings, sums, sample)
-    prior = _prior_of_part(settings, collected, sums)
-    train = sums.mass / sums.total
-    weights = judged.weights * (prior / train)[np.searchsorted(sums.classes, judged.labels)]
+    prior, shares = _prior_of_part(settings, collected, sums), sums.mass / sums.total
+    # Judged rows count as they would where the model is used.
+    weights = judged.weights * (prior / shares)[np.searchsorted(sums.classes, judged.labels)]
 
-    def judged_by(candidate: Candidate) -> Judged:
-        return judge(candidate.model(sums.classes, prior), judged, weights, settings.rescore)
+    def attempt(candidate: Candidate) -> _Attempt:
+        temperature = prior_temperature(candidate, judged, sums.classes, shares)
+        model = candidate.model(sums.classes, prior, temperature)
+        judge_with = partial(judge, model, judged, weights)
+        return _Attempt(candidate, temperature, judge_with, judge_with(settings.rescore))
 
     refinement, refined = None, None
     if settings.refine and not settings.out_of_time:
         refinement = refine(settings, start, sample, judged)
-        refined = judged_by(refinement.candidate)
+        refined = attempt(refinement.candidate)
     elif settings.refine:
         settings.print_line("refinement: skipped, max_time has passed")
     return _Trial(
         sums.classes,
         closed.whitening.alpha,
-        judged_by(candidate_of(closed)),
+        closed.kind,
+        attempt(candidate_of(closed)),
         refined,
         refinement,
     )

@@ -24,6 +24,7 @@ from bitclass.training.closed_form import ClosedForm, DenseWhitening, WideWhiten
 from bitclass.training.settings import Settings
 from bitclass.training.steps import (
     DenseProjection,
+    MeanSteps,
     Objective,
     Schedule,
     SparseProjection,
@@ -31,13 +32,34 @@ from bitclass.training.steps import (
 )
 from bitclass.training.sums import Sample
 
-__all__ = ["Candidate", "Judged", "candidate_of", "choose", "judge", "refine", "score_deviation"]
+__all__ = [
+    "RESCORE_LENGTHS",
+    "Candidate",
+    "Judged",
+    "Refinement",
+    "calibrated",
+    "candidate_of",
+    "choose",
+    "chosen_length",
+    "judge",
+    "prior_temperature",
+    "refine",
+    "score_deviation",
+    "sharpness",
+]
 
 # Row visits in total, at most and at least, and epochs; similarities to anchors need more.
 _MAX_EPOCHS, _MAX_VISITS, _MIN_VISITS = 12, 250_000, 40_000
 _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
 _ROWS_PER_STEP, _ROWS_PER_LARGE_STEP, _MANY_ROWS = 256, 512, 20_000
+# The same for wide rows.
+_WIDE_EPOCHS, _MAX_WIDE_VISITS, _MIN_WIDE_VISITS = 5, 1_000_000, 50_000
+_RATE_OF_COLUMNS = 0.6
+# The same if weights are class means: visits of each class, and classes per step to start from.
+_EPOCHS_OF_CLASSES, _CLASSES_PER_STEP, _MAX_ROWS_OF_CLASS = 1, 128, 16
+_RATE_OF_COLUMNS_BY_MEANS = 0.16
 _ROWS_PER_BLOCK = 1024
+_TYPICALITY_QUANTILES = 256
 _MIN_DRAWN_SHARE = 1 / 32  # fewer drawn rows cost more than they bring
 #: Short-list lengths that ``rescore="auto"`` chooses from; the first is the default.
 RESCORE_LENGTHS = (16, 0, 64)
@@ -69,10 +91,12 @@ class Candidate:
     bias: NDArray[np.float32]
     sharpness: float
 
-    def model(self, classes: NDArray[Any], prior: NDArray[np.float64]) -> PackedModel:
-        """The model where classes have the shares `prior` (C,)."""
+    def model(
+        self, classes: NDArray[Any], prior: NDArray[np.float64], temperature: float
+    ) -> PackedModel:
+        """The model where classes have the shares `prior` (C,); see `prior_temperature`."""
         weights = make_distinct(self.weights, self.weights, classes)
-        bias = self.bias + np.log(prior) / self.sharpness
+        bias = self.bias + np.log(prior) * temperature
         bias -= bias.max()
         uneven = np.ptp(bias) > 1e-6
         return PackedModel(
@@ -222,15 +246,39 @@ class _TrainingRows:
                 yield rows, y, weights
 
 
+class _RowsOfClasses(_TrainingRows):
+    """Mini-batches of all rows of some classes, many of them near each other."""
+
+    def __init__(self, closed: ClosedForm, sample: Sample, random: np.random.Generator) -> None:
+        super().__init__(closed, sample, len(sample), random)
+        self.steps: MeanSteps | None = None
+
+    def batches(
+        self, n_per_step: int
+    ) -> Iterator[tuple[Any, NDArray[np.intp], NDArray[np.float32]]]:
+        """Mini-batches without end; in each pass they start from each class about once."""
+        assert self.steps is not None
+        counts = np.bincount(self.y, minlength=len(self.log_shares))
+        starts = np.cumsum(counts) - counts
+        while True:
+            order = self._random.permutation(len(self))
+            order = order[np.argsort(self.y[order], kind="stable")]
+            seeds = self._random.permutation(np.flatnonzero(counts))
+            for start in range(0, len(seeds), n_per_step):
+                classes = self.steps.near_classes(seeds[start : start + n_per_step])
+                lengths = np.minimum(counts[classes], _MAX_ROWS_OF_CLASS)
+                skipped = starts[classes] - (np.cumsum(lengths) - lengths)
+                chosen = order[np.arange(int(lengths.sum())) + np.repeat(skipped, lengths)]
+                yield self.rows[chosen], self.y[chosen], self._weights[chosen]
+
+
 class _SparseCoordinates:
-    """Scaled columns of sparse rows, by row index."""
+    """Columns of sparse rows, divided by their sizes, by row index."""
 
     def __init__(self, whitening: WideWhitening, sample: Sample) -> None:
-        self._rows = sp.csr_array(
-            sp.csr_array(sample.features())[:, whitening.columns], dtype=np.float32
-        )
-        self._rows.eliminate_zeros()
-        self._rows.data *= whitening.factors[self._rows.indices]
+        rows = sample.features()[:, whitening.columns]
+        self._rows = sp.csr_array(rows, dtype=np.float32)
+        self._rows.data /= whitening.sizes[self._rows.indices]
 
     def __getitem__(self, chosen: NDArray[np.intp]) -> SparseRows:
         return SparseRows.of(self._rows[chosen])
@@ -281,9 +329,18 @@ def refine(settings: Settings, closed: ClosedForm, sample: Sample, judged: Sampl
         max_epochs, max_visits = _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS
     width = whitening.means.shape[1]
     max_rows = min(max_visits, max(1024, settings.max_bytes // (4 * width)))
+    if isinstance(whitening, WideWhitening):
+        max_rows = len(sample)
     rows = _TrainingRows(closed, sample, max_rows, random)
     n_visits = max(min(max_epochs * len(rows), max_visits), _MIN_VISITS)
     n_per_step = _ROWS_PER_STEP if len(rows) < _MANY_ROWS else _ROWS_PER_LARGE_STEP
+    if isinstance(whitening, WideWhitening):
+        n_visits = max(min(_WIDE_EPOCHS * len(rows), _MAX_WIDE_VISITS), _MIN_WIDE_VISITS)
+        n_per_step = _ROWS_PER_STEP
+        if len(closed.weights) > settings.learned_classes:
+            rows = _RowsOfClasses(closed, sample, random)
+            n_per_step = _CLASSES_PER_STEP
+            n_visits = _EPOCHS_OF_CLASSES * len(closed.weights)
     n_steps = max(1, n_visits // n_per_step)
     steps = _start(settings, closed, rows, Schedule(n_steps), random)
     A_judged = _coordinates(whitening, judged) if len(judged) else None
@@ -340,6 +397,9 @@ def _start(
             whitening.intercept(closed.Q, closed.t),
             deviation,
             rows.rows.entries_per_row,
+            _RATE_OF_COLUMNS
+            if n_classes <= settings.learned_classes
+            else _RATE_OF_COLUMNS_BY_MEANS,
         )
     else:
         projection = DenseProjection(closed.Q, closed.t, deviation)
@@ -357,6 +417,20 @@ def _start(
 
     objective = Objective(sharpness(closed), rows.log_shares)
     bias = np.zeros(n_classes, dtype=np.float32)
+    if isinstance(rows, _RowsOfClasses):
+        assert isinstance(whitening, WideWhitening)
+        of_classes = whitening.class_rows()
+
+        def mean_signs() -> NDArray[np.int8]:
+            found = np.empty(closed.weights.shape, dtype=np.int8)
+            for part in class_blocks(n_classes):
+                found[part] = sign(projection.scores(of_classes[part]))
+            return found
+
+        rows.steps = MeanSteps(
+            projection, closed.weights, None, bias, objective, schedule, random, mean_signs
+        )
+        return rows.steps
     return Steps(projection, closed.weights, means, bias, objective, schedule, random, class_means)
 
 
@@ -388,6 +462,7 @@ class Judged:
     best : (n,), the best score
     correct : dict of length of the short list to (n,) whether the prediction is correct
     weights : (n,)
+    length : int, length of the short list with which rows were scored
     """
 
     listed: NDArray[np.float64]
@@ -396,6 +471,7 @@ class Judged:
     best: NDArray[np.float32]
     correct: dict[int, NDArray[np.bool_]]
     weights: NDArray[np.float64]
+    length: int
 
     @classmethod
     def joined(cls, parts: list[Judged]) -> Judged:
@@ -410,6 +486,7 @@ class Judged:
             np.concatenate([part.best for part in parts]),
             {n: np.concatenate([part.correct[n] for part in parts]) for n in lengths},
             np.concatenate([part.weights for part in parts]),
+            parts[0].length,
         )
 
     def accuracy(self, length: int) -> float:
@@ -461,6 +538,39 @@ def _stacked(parts: list[NDArray[np.float64]], fill: float) -> NDArray[np.float6
         np.pad(part, pad, constant_values=fill) for part, pad in zip(parts, pads, strict=True)
     ]
     return np.concatenate(padded)
+
+
+def prior_temperature(
+    candidate: Candidate, rows: Sample, classes: NDArray[Any], shares: NDArray[np.float64]
+) -> float:
+    """Temperature of the scores before the prior is added.
+
+    It is the one at which rows that were not seen are most likely, given the `shares` (C,) of the
+    classes among them.
+    """
+    n_classes = len(classes)
+    if n_classes > _MAX_BIASED_CLASSES or np.ptp(shares) <= 1e-9:
+        return 1.0 / candidate.sharpness
+    some = sample_rows(len(rows), 512)
+    y = np.searchsorted(classes, rows.labels[some])
+    model = PackedModel(
+        classes,
+        pack(candidate.weights),
+        candidate.hash_function,
+        bias=candidate.bias,
+        rescore=n_classes,
+    )
+    scores = model.scores(rows.features(some)) * candidate.sharpness
+    at, log_shares = (np.arange(len(y)), y), np.log(shares)
+
+    def loss(log_temperature: float) -> float:
+        logits = scores * math.exp(-log_temperature) + log_shares
+        logits -= logits.max(axis=1, keepdims=True)
+        losses = np.log(np.exp(logits).sum(axis=1)) - logits[at]
+        return float(np.average(losses, weights=rows.weights[some]))
+
+    found = scipy.optimize.minimize_scalar(loss, bounds=(-3.0, 4.0), method="bounded")
+    return math.exp(float(found.x)) / candidate.sharpness
 
 
 def judge(
@@ -524,21 +634,28 @@ def _score_gaps(
 
     with ThreadPoolExecutor(n_threads) as pool:
         list(pool.map(measure, range(0, n_rows, step)))
-    return Judged(listed, counts, gap, best, correct, weights)
+    return Judged(listed, counts, gap, best, correct, weights, model.rescore)
 
 
-def choose(closed: Judged, refined: Judged, rescore: int) -> bool:
-    """Whether refinement is accepted: it must be better by more than one standard error.
+def choose(closed: Judged, refined: Judged, errors: float) -> bool:
+    """Whether refinement is accepted: it must be better by more than so many standard errors.
 
-    Both models are compared by the log-likelihood of the judged rows, each at its own temperature:
-    with few rows this tells more than the number of correct predictions.
+    It may be so in the log-likelihood of the judged rows, each model at its own temperature, which
+    tells more than the number of correct predictions if rows are few, or in their accuracy; and it
+    must not be worse by one standard error in the other.
     """
-    gains = refined.log_likelihoods(refined.temperature(rescore))
-    gains = gains - closed.log_likelihoods(closed.temperature(rescore))
-    weights = refined.weights / refined.weights.sum()
-    mean = float(weights @ gains)
-    error = math.sqrt(max(float(weights**2 @ (gains - mean) ** 2), 1e-24))
-    return mean > error
+    length = closed.length
+    likelihoods = [each.log_likelihoods(each.temperature(length)) for each in (closed, refined)]
+    correct = [each.correct[length].astype(np.float64) for each in (closed, refined)]
+    gains = [_gain(after - before, refined.weights) for before, after in (likelihoods, correct)]
+    return max(gains) > errors and min(gains) > -1.0
+
+
+def _gain(differences: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """Weighted mean of differences (n,), in units of its standard error."""
+    weights = weights / weights.sum()
+    mean = float(weights @ differences)
+    return mean / math.sqrt(max(float(weights**2 @ (differences - mean) ** 2), 1e-24))
 
 
 def chosen_length(judged: Judged, rescore: int | None) -> int:
@@ -546,10 +663,27 @@ def chosen_length(judged: Judged, rescore: int | None) -> int:
     if rescore is not None:
         return rescore
     chosen, *others = RESCORE_LENGTHS
-    weights = judged.weights / judged.weights.sum()
     for length in others:
         gains = judged.correct[length].astype(np.float64) - judged.correct[chosen]
-        mean = float(weights @ gains)
-        if mean > math.sqrt(max(float(weights**2 @ (gains - mean) ** 2), 1e-24)):
+        if _gain(gains, judged.weights) > 1.0:
             chosen = length
     return chosen
+
+
+def calibrated(
+    model: PackedModel, length: int, temperature: float, best: NDArray[np.float32] | None
+) -> PackedModel:
+    """The model with its short list, its temperature, and the best scores of rows not seen."""
+    table = None
+    if best is not None:
+        n = min(len(best), _TYPICALITY_QUANTILES)
+        table = np.quantile(best, np.linspace(0.0, 1.0, n)).astype(np.float32)
+    return PackedModel(
+        model.classes,
+        model.weights,
+        model.hash_function,
+        bias=model.bias,
+        rescore=length,
+        temperature=temperature,
+        typicality=table,
+    )

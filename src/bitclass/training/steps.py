@@ -26,6 +26,7 @@ __all__ = [
     "Adam",
     "ClassMeans",
     "DenseProjection",
+    "MeanSteps",
     "Objective",
     "Schedule",
     "SparseProjection",
@@ -51,6 +52,8 @@ _PARTS = 2
 # Sparse rows: learning rate in units of the root mean square of the projection, and the number of
 # entries per row above which steps are smaller, because those of shared columns add up.
 _RATE_OF_COLUMNS, _ENTRIES_PER_ROW = 0.6, 256
+# Nearest classes of each class that are in the same mini-batch, if weights are class means.
+_NEAR_CLASSES = 3
 
 #: Signs (C, r) of the class means for the present projection.
 ClassMeans = Callable[[], NDArray[np.int8]]
@@ -163,10 +166,16 @@ class SparseProjection:
     t : (r,)
     deviation : float, standard deviation of the scores within classes
     entries_per_row : float
+    rate : float, factor of the steps
     """
 
     def __init__(
-        self, P: NDArray[np.float32], t: NDArray[Any], deviation: float, entries_per_row: float
+        self,
+        P: NDArray[np.float32],
+        t: NDArray[Any],
+        deviation: float,
+        entries_per_row: float,
+        rate: float,
     ) -> None:
         self.matrix, self.intercept = P, np.asarray(t, dtype=np.float32)
         self._moments = Adam(self.intercept)
@@ -174,7 +183,7 @@ class SparseProjection:
         self._squares, self._counts = np.zeros(k, np.float32), np.zeros(k, np.int32)
         size = deviation / math.sqrt(max(entries_per_row, 1.0))
         shrink = _ENTRIES_PER_ROW / max(entries_per_row, _ENTRIES_PER_ROW)
-        self._rates = _RATE_OF_COLUMNS * size * shrink, _RATE_OF_INTERCEPT * deviation
+        self._rates = rate * size * shrink, _RATE_OF_INTERCEPT * deviation
 
     def scores(self, rows: SparseRows) -> NDArray[np.float32]:
         """Scores F (m, r) of rows (m, k)."""
@@ -405,6 +414,88 @@ class Steps:
     def close(self) -> None:
         """Stop the threads."""
         self._pool.shutdown()
+
+
+class MeanSteps(Steps):
+    """Steps on whole classes, whose weights are the signs of the mean scores of their rows.
+
+    A row is compared with the mean of the *other* rows of its class and with the means of the other
+    classes of the mini-batch. If it were part of its own class mean, the projection would learn to
+    recognise rows it has seen.
+    """
+
+    def near_classes(self, classes: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Some classes and those nearest to them, ascending."""
+        if self._index is None:
+            self._index = HammingIndex(pack(self._signs))
+        near, _ = self._index.top_k(
+            pack(self._signs[classes]), min(1 + _NEAR_CLASSES, len(self._signs))
+        )
+        return np.union1d(classes, near.ravel())
+
+    def step(self, rows: Any, y: NDArray[np.intp], weights: NDArray[np.float32]) -> None:
+        """Update the projection on all rows of some classes, which `y` (m,) ascending tells."""
+        self.n_steps += 1
+        loss, by_scores = _gradient_by_means(
+            self.projection.scores(rows), y, weights, self.objective.sharpness
+        )
+        self._losses.append(loss)
+        self._move(rows, self.projection.gradients(rows, by_scores), learn_weights=False)
+
+
+def _gradient_by_means(
+    F: NDArray[np.float32],
+    y: NDArray[np.intp],
+    row_weights: NDArray[np.float32],
+    sharpness: tuple[float, float],
+) -> tuple[float, NDArray[np.float32]]:
+    """Loss of rows compared with class means, and its gradient by their scores F (m, r).
+
+    The only row of a class has no loss, but other rows are compared with it.
+    """
+    _, starts, place, lengths = np.unique(
+        y, return_index=True, return_inverse=True, return_counts=True
+    )
+    weights = row_weights[:, None]
+    weighted = F * weights
+    sums, totals = np.add.reduceat(weighted, starts), np.add.reduceat(weights, starts)
+    means = sums / totals
+    has_others = lengths[place] > 1
+    left = np.where(has_others[:, None], totals[place] - weights, np.float32(1))
+    others = (sums[place] - weighted) / left
+    values, of_classes, of_others = np.tanh(F), signs(means), signs(others)
+    n_compared = max(1, int(np.count_nonzero(has_others)))
+    shares = (has_others * row_weights / n_compared).astype(np.float32)
+    at, loss = (np.arange(len(y)), place), 0.0
+    by_scores, by_others = np.zeros_like(F), np.zeros_like(F)
+    by_classes = np.zeros_like(means)
+    for inputs, sharp, share in (
+        (signs(F), sharpness[0], _SHARE_OF_SIGNS),
+        (values, sharpness[1], 1.0 - _SHARE_OF_SIGNS),
+    ):
+        slopes = inputs @ of_classes.T
+        slopes[at] = np.einsum("mr,mr->m", inputs, of_others)
+        slopes *= np.float32(sharp)
+        slopes -= slopes.max(axis=1, keepdims=True)
+        np.exp(slopes, out=slopes)
+        slopes /= slopes.sum(axis=1, keepdims=True)
+        loss -= share * float(shares @ np.log(slopes[at] + np.float32(_TINY)))
+        slopes[at] -= 1.0
+        slopes *= (np.float32(share * sharp) * shares)[:, None]
+        own = slopes[at][:, None]
+        slopes[at] = 0.0
+        by_scores += slopes @ of_classes
+        by_scores += own * of_others
+        by_others += own * inputs
+        by_classes += slopes.T @ inputs
+    # Straight-through: the derivative of tanh also replaces that of sign.
+    by_scores *= 1.0 - values * values
+    by_classes *= (1.0 - np.tanh(means) ** 2) / totals
+    by_others *= (1.0 - np.tanh(others) ** 2) / left
+    # The mean of the others contains all rows of the class but one.
+    by_classes += np.add.reduceat(by_others, starts)
+    by_scores += weights * (by_classes[place] - by_others)
+    return loss, by_scores
 
 
 def _latent_weights(values: NDArray[Any], weights: NDArray[Any]) -> NDArray[np.float32]:

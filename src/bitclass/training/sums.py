@@ -578,7 +578,9 @@ class Collected:
         classes : (k,) labels that are known from now on, with or without rows
         judged : (n,) mask of rows that must judge the model, optional
         """
-        check_label_kinds(self.classes, labels)
+        known = self.classes
+        check_label_kinds(known, labels)
+        joined_labels(known, np.unique(labels))  # raises if they cannot be joined
         keys = random_keys(np.arange(self.n_rows, self.n_rows + len(labels)), self.seed)
         if judged is not None:
             keys[judged] = -1.0
@@ -623,15 +625,17 @@ class Collected:
         keys = np.concatenate([old.keys, batch.keys])
         n_pool = min(self._pool_rows, len(keys))
         stay = keys <= np.partition(keys, n_pool - 1)[n_pool - 1]
-        kept = []
+        sums, kept, sampled = self.sums.empty(), [], []
         for part, stays in ((old, stay[: len(old)]), (batch, stay[len(old) :])):
             if not len(part):
                 continue
             # A weight of 0 leaves a row out of the sums without a copy of all others.
-            self.sums.add(part.features(), part.labels, np.where(stays, 0.0, part.weights))
+            sums.add(part.features(), part.labels, np.where(stays, 0.0, part.weights))
             kept.append(part.take(np.flatnonzero(stays)))
-            self._sampled.append(part.select(np.flatnonzero(~stays)))
+            sampled.append(part.select(np.flatnonzero(~stays)))
+        self.sums.merge(sums)  # all at once: an exception must not leave some rows counted twice
         self._waiting = kept
+        self._sampled += sampled
         self._trim()
 
     def _trim(self) -> None:

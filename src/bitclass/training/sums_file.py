@@ -137,6 +137,8 @@ def load_sums(path: str | os.PathLike[str]) -> Collected:
             if f"{name}_labels" in arrays:
                 keep(_rows(name, arrays, classes, sums.n_features))
         collected.n_rows = fields["n_rows"]
+        if fields["n_summed"] < 0 or not fields["mass_squares"] >= 0:
+            raise ModelFileError("'n_summed' and 'mass_squares' must not be negative")
         if fields["n_rows"] != fields["n_summed"] + len(arrays.get("pool_labels", ())):
             raise ModelFileError("the number of rows does not match the sums and the pool")
         return collected

@@ -1,11 +1,11 @@
-"""Short lists: nearest classes ranked by real-valued scores, consistently in all methods."""
+"""Packed models: all methods agree on short lists, scores, probabilities and unknown classes."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bitclass import BinaryCodeClassifier, PackedModel
+from bitclass import PackedModel
 from bitclass._native.ngrams import NgramFeatures
 from bitclass.codes import pack, unpack
 from bitclass.hash_function import HashFunction, RbfAnchors
@@ -228,74 +228,3 @@ def test_texts_are_predicted_with_biases_as_their_rows_are():
         )
         np.testing.assert_array_equal(model.predict(texts), model.scores(texts).argmax(axis=1))
         np.testing.assert_allclose(model.best_scores(texts), model.scores(texts).max(axis=1))
-
-
-# -------------------------------------------------------------------------------------------------
-# The estimator
-# -------------------------------------------------------------------------------------------------
-
-
-def problem(n_classes=12, n=900, noise=2.5, seed=0):
-    rng = np.random.default_rng(seed)
-    y = np.arange(n) % n_classes
-    return 2 * rng.standard_normal((n_classes, 10))[y] + noise * rng.standard_normal((n, 10)), y
-
-
-@pytest.mark.parametrize("n_classes", [2, 12])
-@pytest.mark.parametrize("kernel", [None, "rbf"])
-@pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
-def test_the_estimator_predicts_like_its_model(n_classes, kernel):
-    X, y = problem(n_classes, 520)
-    classifier = BinaryCodeClassifier(8, kernel=kernel, n_anchors=40, random_state=0).fit(X, y)
-    X = X + np.random.default_rng(0).standard_normal(X.shape)
-    model, predicted = classifier.packed(), classifier.predict(X)
-    scores = classifier.decision_function(X)
-    best = (scores > 0).astype(int) if n_classes == 2 else scores.argmax(axis=1)
-    np.testing.assert_array_equal(classifier.classes_[best], predicted)
-    np.testing.assert_array_equal(model.predict(X), predicted)
-    np.testing.assert_array_equal(classifier.predict_proba(X), model.predict_proba(X))
-
-
-@pytest.mark.parametrize("refine", [False, True])
-def test_a_short_list_improves_accuracy_and_has_the_requested_length(refine):
-    X, y = problem(40, 3000)
-    X_test, y_test = problem(40, 6000)
-    X_test, y_test = X_test[3000:], y_test[3000:]
-    found = {}
-    for rescore in (False, 3, 64, "auto"):
-        given = {"rescore": rescore, "refine": refine, "random_state": 0}
-        classifier = BinaryCodeClassifier(32, **given).fit(X, y)
-        length = classifier.packed().rescore
-        assert length in (0, 16, 64) if rescore == "auto" else length == rescore
-        found[rescore] = classifier.score(X_test, y_test)
-    assert refine or length == 16, "without rows held out to choose it"
-    assert found[64] > found[False] + 0.01, found
-    assert found["auto"] > found[False], found
-
-
-def test_no_digits_are_lost_if_the_mean_is_far_from_zero():
-    X, y = problem(5, 600, noise=0.5)
-    for shift in (0.0, 3e6):
-        for codes in ("discriminant", "means"):
-            chosen = {"initial_codes": codes, "refine": False, "random_state": 0}
-            classifier = BinaryCodeClassifier(32, rescore=5, **chosen)
-            assert classifier.fit(X + shift, y).score(X + shift, y) > 0.9
-
-
-# -------------------------------------------------------------------------------------------------
-# The paper
-# -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("loss", ["exponential", "hinge"])
-def test_the_paper_is_one_call_away(loss):
-    X, y = problem()
-    published = {"initial_codes": "random", "alpha": 0.01, "refine": False, "rescore": False}
-    paper = BinaryCodeClassifier.paper(24, loss=loss, random_state=0)
-    explicit = BinaryCodeClassifier(24, loss=loss, random_state=0, **published)
-    assert paper.get_params() == explicit.get_params()
-    assert paper.fit(X, y).refinement_ is None
-    np.testing.assert_array_equal(paper.predict(X), nearest_first(paper.packed(), X)[0][:, 0])
-    given = BinaryCodeClassifier.paper(initial_codes="cca_itq", alpha=0.5, scale=0.1)
-    assert (given.initial_codes, given.alpha, given.scale) == ("cca_itq", 0.5, 0.1)
-    assert (given.n_bits, given.loss) == (128, "exponential")

@@ -1,0 +1,309 @@
+"""The closed form: whitening, leave-one-out, shrunken means and hyperplanes, by the formulas."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bitclass.codes import unpack
+from bitclass.training import closed_form as module
+from bitclass.training.closed_form import (
+    DenseWhitening,
+    Penalty,
+    WideWhitening,
+    _bisectors,
+    _rotated,
+    _shrunken_means,
+    closed_form,
+    leave_one_out,
+    whiten,
+)
+from bitclass.training.sums import Sums
+
+from .learning import problem, sample_of, scatter_of, sums_of
+
+
+def whitening_of(X, y, alpha=0.1, n_extra=0, own_units=False, **given):
+    return DenseWhitening(
+        scatter_of(X, y, **given), Penalty(alpha, own_units), n_directions=500, n_extra=n_extra
+    )
+
+
+# -------------------------------------------------------------------------------------------------
+# Leave-one-out
+# -------------------------------------------------------------------------------------------------
+
+
+def discriminant_scores(X, y, weights, x, penalty, n_within):
+    """Scores of one row by LDA of the others: from means and the scatter within, no shortcuts."""
+    classes = np.arange(y.max() + 1)
+    means = np.array([np.average(X[y == c], axis=0, weights=weights[y == c]) for c in classes])
+    deviations = X - means[y]
+    within = (weights[:, None] * deviations).T @ deviations / n_within
+    inverse = np.linalg.inv(within + np.diag(penalty))
+    return means @ inverse @ x - 0.5 * np.einsum("cd,de,ce->c", means, inverse, means)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("own_units", [False, True])
+def test_leave_one_out_equals_refitting_without_each_row(monkeypatch, own_units, weighted):
+    """Class means are not shrunken here; the penalty and the number of rows are those of all."""
+
+    def not_shrunken(means, n, within):
+        # So large a variance of the means leaves them as they are.
+        return np.full(means.shape[1], 1e12), means, np.zeros(len(means))
+
+    monkeypatch.setattr(module, "_shrunken_means", not_shrunken)
+    X, y = problem(n=40, d=5, n_classes=3, noise=1.5)
+    weights = np.random.default_rng(0).uniform(0.5, 1.5, 40) if weighted else np.ones(40)
+    scatter = scatter_of(X, y, weights=weights)
+    sums, alpha = scatter.sums, 0.3
+    units = sums.effective_rows / sums.total
+    found = leave_one_out(scatter, alpha, own_units, X - scatter.centre, y, weights * units)
+    penalty = alpha * scatter.penalties(own_units)
+    likelihoods, correct = [], []
+    for i in range(40):
+        rest = np.arange(40) != i
+        scores = discriminant_scores(
+            X[rest],
+            y[rest],
+            units * weights[rest],
+            X[i] - scatter.centre * 0,
+            penalty,
+            scatter.n_within,
+        )
+        correct.append(scores.argmax() == y[i])
+        scores = (scores - scores.max()) / found.temperature
+        likelihoods.append(scores[y[i]] - np.log(np.exp(scores).sum()))
+    assert 0.5 < np.mean(correct) < 1.0, "or this would show little"
+    assert found.accuracy == pytest.approx(np.average(correct, weights=weights))
+    assert found.likelihood == pytest.approx(np.average(likelihoods, weights=weights), rel=1e-6)
+
+
+def test_leave_one_out_foresees_the_accuracy_of_other_rows():
+    """With few rows per class the accuracy on the training rows would be far too high."""
+    X, y = problem(n=3000, d=20, n_classes=10, noise=2.0)
+    few = scatter_of(X[:60], y[:60])
+    for alpha in (0.01, 1.0):
+        found = leave_one_out(few, alpha, False, X[:60] - few.centre, y[:60], np.ones(60))
+        whitening = whitening_of(X[:60], y[:60], alpha)
+        A = whitening.rows(X, slice(60, 3000))
+        scores = A @ whitening.means.T - 0.5 * (whitening.means**2).sum(axis=1)
+        assert abs(found.accuracy - np.mean(scores.argmax(axis=1) == y[60:])) < 0.12
+
+
+def test_the_penalty_of_the_highest_likelihood_is_chosen():
+    for noise, n in ((0.5, 2000), (6.0, 80)):
+        X, y = problem(n=n, d=12, n_classes=8, noise=noise)
+        scatter = scatter_of(X, y)
+        best, _ = whiten(scatter.sums, None, sample_of(X, y), 16)
+        tried = {
+            alpha: leave_one_out(scatter, alpha, best.own_units, X - scatter.centre, y, np.ones(n))
+            for alpha in module.ALPHAS
+        }
+        # Uphill from 1: no neighbour is better.
+        place = module.ALPHAS.index(best.alpha)
+        for neighbour in module.ALPHAS[max(place - 1, 0) : place + 2]:
+            assert tried[neighbour].likelihood <= tried[best.alpha].likelihood + 0.01
+
+
+# -------------------------------------------------------------------------------------------------
+# Whitening
+# -------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 1000), st.sampled_from([1e-3, 0.1, 10.0]), st.booleans(), st.integers(0, 9))
+@settings(max_examples=25)
+def test_the_covariance_within_classes_is_at_most_the_identity(seed, alpha, own_units, n_extra):
+    X, y = problem(seed=seed)
+    whitening = whitening_of(X, y, alpha, n_extra, own_units)
+    A = whitening.rows(X, slice(None)).astype(float)
+    assert A.shape == (90, min(6, 3 + n_extra))
+    deviations = A - np.array([A[y == c].mean(axis=0) for c in range(4)])[y]
+    covariance = deviations.T @ deviations / (90 - 4)
+    assert np.linalg.eigvalsh(covariance).max() <= 1.0 + 1e-5
+    np.testing.assert_allclose(covariance, whitening.covariance, atol=1e-4)
+    np.testing.assert_allclose(np.diag(covariance), whitening.within**2, atol=1e-4)
+    # Beyond the directions of the class means, the means do not differ.
+    means = np.array([A[y == c].mean(axis=0) for c in range(4)])
+    np.testing.assert_allclose(np.ptp(means[:, 3:], axis=0), 0.0, atol=1e-4)
+
+
+def test_shrunken_means_follow_the_formula():
+    rng = np.random.default_rng(0)
+    n_classes, within = 2000, np.array([1.0, 0.5, 2.0])
+    n = rng.integers(1, 30, n_classes).astype(float)
+    true_between = np.array([4.0, 1.0, 0.25])
+    true = rng.standard_normal((n_classes, 3)) * np.sqrt(true_between)
+    means = true + rng.standard_normal((n_classes, 3)) * np.sqrt(within / n[:, None])
+    between, shrunken, unknown = _shrunken_means(means, n, within)
+    np.testing.assert_allclose(between, true_between, rtol=0.2)
+    share = n[:, None] * between / (within + n[:, None] * between)
+    np.testing.assert_allclose(shrunken, share * means, rtol=1e-5)
+    np.testing.assert_allclose(unknown, ((1.0 - share) @ between) / between.sum(), rtol=1e-6)
+    assert np.mean((shrunken - true) ** 2) < 0.9 * np.mean((means - true) ** 2)
+    many = _shrunken_means(means, np.full(n_classes, 1e9), within)
+    np.testing.assert_allclose(many[1], means, rtol=1e-5)
+    assert many[2].max() < 1e-6
+
+
+@pytest.mark.parametrize("shift", [0.0, 1000.0])
+def test_the_hash_function_gives_the_scores_of_the_coordinates(shift):
+    X, y = problem()
+    X = X * np.logspace(-2, 2, 6) + shift * np.logspace(-2, 2, 6)
+    sums = Sums(X.mean(axis=0), X.std(axis=0))
+    sums.add(X, y, np.ones(90))
+    whitening, _ = whiten(sums, 0.1, sample_of(X, y), 16)
+    rng = np.random.default_rng(0)
+    Q, t = rng.standard_normal((whitening.means.shape[1], 20)), rng.standard_normal(20)
+    found = whitening.hash_function(Q, t)
+    expected = whitening.rows(X, slice(None)) @ Q + t
+    np.testing.assert_allclose(X @ found.projection + found.intercept, expected, atol=2e-3)
+    clear = np.abs(expected) > 0.2  # int8 rounds
+    bits = unpack(found.encode(X.astype(np.float32)), 20) > 0
+    np.testing.assert_array_equal(bits[clear], expected[clear] > 0)
+
+
+def test_wide_rows_are_whitened_by_the_diagonal():
+    rng = np.random.default_rng(0)
+    y = np.arange(400) % 5
+    X = (rng.random((400, 30)) < 0.2 + 0.5 * (np.arange(30) % 5 == y[:, None])) * rng.uniform(
+        0.5, 2, 30
+    )
+    sums = Sums.of_wide(30)
+    sums.add(sp.csr_array(X), y, np.ones(400))
+    whitening = WideWhitening(sums, 0.5, 16)
+    means = np.array([X[y == c].mean(axis=0) for c in range(5)])
+    within = ((X - means[y]) ** 2).sum(axis=0) / (400 - 5) + 0.5 * (X**2).mean(axis=0)
+    np.testing.assert_array_equal(whitening.columns, np.arange(30))
+    np.testing.assert_allclose(whitening.factors, 1 / np.sqrt(within), rtol=1e-5)
+    Q, t = rng.standard_normal((4, 20)), rng.standard_normal(20)
+    found = whitening.hash_function(Q, t)
+    A = (X * whitening.factors - whitening.centre) @ whitening.basis
+    np.testing.assert_allclose(X @ found.projection + found.intercept, A @ Q + t, atol=1e-4)
+    np.testing.assert_allclose(whitening.basis.T @ whitening.basis, np.eye(4), atol=1e-5)
+
+
+def test_drawn_rows_have_the_means_and_the_covariance_of_the_rows():
+    X, y = problem(n=400, n_classes=3)
+    whitening = whitening_of(X, y, n_extra=4)
+    drawn_y = np.repeat(np.arange(3), 20_000)
+    A = whitening.draw(drawn_y, np.random.default_rng(0))
+    for c in range(3):
+        np.testing.assert_allclose(A[drawn_y == c].mean(axis=0), whitening.means[c], atol=0.05)
+        np.testing.assert_allclose(np.cov(A[drawn_y == c].T), whitening.covariance, atol=0.05)
+    unseen = whitening.draw(drawn_y, np.random.default_rng(0), unseen=True)
+    assert unseen[drawn_y == 0].var(axis=0)[0] > A[drawn_y == 0].var(axis=0)[0]
+
+
+# -------------------------------------------------------------------------------------------------
+# Hyperplanes
+# -------------------------------------------------------------------------------------------------
+
+
+def test_bisectors_of_means_on_a_line_separate_neighbours():
+    """Only neighbours touch, so there are as many hyperplanes as gaps, each halfway."""
+    means = np.array([[0.0], [1.0], [2.5], [4.0], [7.0]], dtype=np.float32)
+    Q, t = _bisectors(means, 8, np.random.default_rng(0))
+    np.testing.assert_allclose(np.abs(Q), 1.0)
+    assert sorted(set(np.round(-t / Q[0], 6))) == [0.5, 1.75, 3.25, 5.5]
+    signs = means @ Q + t > 0
+    assert len(np.unique(signs, axis=0)) == 5
+
+
+@given(st.integers(0, 1000), st.integers(3, 30), st.integers(1, 6))
+@settings(max_examples=25)
+def test_bisectors_are_halfway_between_two_means_of_which_no_other_is_nearer(seed, n_classes, q):
+    means = np.random.default_rng(seed).standard_normal((n_classes, q)).astype(np.float32)
+    Q, t = _bisectors(means, 12, np.random.default_rng(0))
+    np.testing.assert_allclose(np.linalg.norm(Q, axis=0), 1.0)
+    signed = means @ Q + t
+    for j in range(12):
+        pairs = np.argwhere(np.isclose(signed[:, j, None], -signed[None, :, j], atol=1e-5))
+        halfway = []
+        for a, b in pairs:
+            along = means[a] - means[b]
+            if a != b and np.allclose(along / np.linalg.norm(along), Q[:, j], atol=1e-4):
+                middle = (means[a] + means[b]) / 2.0
+                apart = np.linalg.norm(means - middle, axis=1)
+                halfway.append(apart.min() >= np.linalg.norm(means[a] - middle) - 1e-5)
+        assert any(halfway)
+
+
+def test_rotations_are_orthonormal_and_balance_the_bits():
+    means = np.random.default_rng(0).standard_normal((200, 10)).astype(np.float32)
+    Q, t = _rotated(means, 25, np.random.default_rng(0))
+    for block in (Q[:, :10], Q[:, 10:20]):
+        np.testing.assert_allclose(block.T @ block, np.eye(10), atol=1e-9)
+    np.testing.assert_allclose((means @ Q + t).mean(axis=0), 0.0, atol=1e-5)
+    one = _rotated(means, 10, np.random.default_rng(0))[0]
+    random = np.linalg.qr(np.random.default_rng(5).standard_normal((10, 10)))[0]
+    centred = means - means.mean(axis=0)
+    assert np.abs(centred @ one).sum() > np.abs(centred @ random).sum(), "nearer to the corners"
+
+
+def model_of(X, y, n_bits=32, seed=0, weights=None, **given):
+    sums = sums_of(X, y, weights, **given)
+    whitening, _ = whiten(sums, None, sample_of(X, y, weights), n_bits)
+    return closed_form(whitening, n_bits, 0.7, seed)
+
+
+def scores_of(model, X):
+    h = model.whitening.hash_function(model.Q, model.t)
+    return X @ h.projection.astype(float) + h.intercept
+
+
+@pytest.mark.parametrize("kind", ["clusters", "line"])
+def test_rows_are_nearest_to_the_code_of_their_class(kind):
+    X, y = problem(n=600, n_classes=8, noise=0.3)
+    if kind == "line":
+        X[:, 0], X[:, 1:] = 3.0 * y + X[:, 0] * 0.1, 0.1 * X[:, 1:]
+    model = model_of(X, y)
+    assert model.weights.shape == (8, 32)
+    assert set(np.unique(model.weights)) == {-1, 1}
+    predicted = (np.sign(scores_of(model, X)) @ model.weights.T).argmax(axis=1)
+    assert np.mean(predicted == y) > 0.97
+    if kind == "line":
+        assert model.kind in ("bisectors", "mixture")
+
+
+def test_scores_deviate_within_classes_as_asked():
+    X, y = problem(n=2000)
+    whitening, _ = whiten(sums_of(X, y), 0.01, sample_of(X, y), 32)
+    F = scores_of(closed_form(whitening, 32, 0.4, 0), X)
+    deviations = F - np.array([F[y == c].mean(axis=0) for c in range(4)])[y]
+    np.testing.assert_allclose(deviations.std(axis=0), 0.4, rtol=0.02)
+
+
+def test_units_of_the_features_and_of_the_sums_do_not_matter():
+    """Features are scaled by their deviations, or there is nothing to choose between units."""
+    X, y = problem(n=300)
+    expected = scores_of(model_of(X, y), X)
+    moved = scores_of(model_of(X, y, shift=2.5, scale=4.0), X)
+    np.testing.assert_allclose(moved, expected, atol=1e-3)
+    shifted = scores_of(model_of(X + 7.0, y), X + 7.0)
+    np.testing.assert_allclose(shifted, expected, atol=1e-3)
+    scaled = scores_of(model_of(3.0 * X, y), 3.0 * X)
+    np.testing.assert_allclose(scaled, expected, atol=1e-3)
+
+
+def test_the_order_of_rows_does_not_matter_and_classes_only_by_their_names():
+    X, y = problem(n=300)
+    order = np.random.default_rng(0).permutation(300)
+    model, shuffled = model_of(X, y), model_of(X[order], y[order])
+    np.testing.assert_array_equal(model.weights, shuffled.weights)
+    np.testing.assert_allclose(scores_of(model, X), scores_of(shuffled, X), atol=1e-3)
+    renamed = model_of(X, np.array([2, 0, 3, 1])[y])
+    for found, names in ((model, np.arange(4)), (renamed, np.array([2, 0, 3, 1]))):
+        predicted = (np.sign(scores_of(found, X)) @ found.weights.T).argmax(axis=1)
+        assert np.mean(predicted == names[y]) > 0.95
+
+
+def test_one_row_per_class_and_two_classes():
+    X, y = problem(n=12, n_classes=12)
+    codes = model_of(X, y).weights
+    assert len(np.unique(codes, axis=0)) == 12
+    X, y = problem(n=40, n_classes=2, d=1, noise=0.3)
+    model = model_of(X, y, n_bits=5)
+    np.testing.assert_array_equal(model.weights[0], -model.weights[1])

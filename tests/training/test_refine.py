@@ -1,0 +1,331 @@
+"""Refinement and its judge: likelihoods, calibration, acceptance, and rows that are left out."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bitclass import PackedModel
+from bitclass.codes import pack
+from bitclass.hash_function import HashFunction
+from bitclass.training.closed_form import closed_form, whiten
+from bitclass.training.fit import _parts, fit_model, judged_groups
+from bitclass.training.refine import (
+    Judged,
+    _TrainingRows,
+    candidate_of,
+    choose,
+    chosen_length,
+    judge,
+    refine,
+)
+
+from .learning import collected_of, problem, sample_of, sums_of
+from .learning import settings as settings_of
+
+# -------------------------------------------------------------------------------------------------
+# The judge
+# -------------------------------------------------------------------------------------------------
+
+
+def random_model(seed=0, n_classes=30, n_bits=24, d=5, bias=0.0, **given):
+    rng = np.random.default_rng(seed)
+    hash_function = HashFunction(
+        rng.standard_normal((d, n_bits)).astype(np.float32), rng.standard_normal(n_bits)
+    )
+    weights = pack(rng.standard_normal((n_classes, n_bits)) > 0)
+    if bias:
+        given["bias"] = (bias * rng.standard_normal(n_classes)).astype(np.float32)
+    return PackedModel(np.arange(n_classes), weights, hash_function, **given)
+
+
+def rows_for(model, n=80, seed=1, noise=0.0):
+    """Rows with labels that the model predicts, but for a share `noise`."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, model.n_features)).astype(np.float32)
+    wrong = rng.random(n) < noise
+    return sample_of(X, np.where(wrong, rng.integers(0, len(model.classes), n), model.predict(X)))
+
+
+@given(st.integers(0, 1000), st.sampled_from([0, 5, 16, 64]), st.sampled_from([0.0, 0.3, 8.0]))
+@settings(max_examples=30)
+def test_likelihoods_equal_those_of_all_scores(seed, rescore, bias):
+    """Without the biases the counts below the short list are exact; with them, to one bit."""
+    model = random_model(seed, bias=bias)
+    rows = rows_for(model, noise=0.5)
+    judged = judge(model, rows, np.ones(80), rescore)
+    assert model.rescore == rescore
+    scores = model.scores(rows.X)
+    at = np.arange(80), rows.labels
+    np.testing.assert_allclose(judged.best, scores.max(axis=1), rtol=1e-6)
+    np.testing.assert_allclose(judged.gap, scores.max(axis=1) - scores[at], atol=1e-5)
+    np.testing.assert_array_equal(judged.correct[rescore], model.predict(rows.X) == rows.labels)
+    for temperature in (0.7, 3.0):
+        logits = (scores - scores.max(axis=1, keepdims=True)) / temperature
+        expected = logits[at] - np.log(np.exp(logits).sum(axis=1))
+        tolerance = 1e-5 if bias == 0 else 1.0 / temperature
+        np.testing.assert_allclose(judged.log_likelihoods(temperature), expected, atol=tolerance)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_the_temperature_minimises_the_cross_entropy_of_being_correct(noise):
+    model = random_model()
+    judged = judge(model, rows_for(model, 400, noise=noise), np.ones(400), 16)
+    target = judged.correct[16] * (1.0 - 0.5 / (judged.correct[16].sum() + 1.0))
+
+    def loss(temperature):
+        others = judged.log_others(1.0 / temperature)  # log((1 - p) / p)
+        return np.mean(np.log1p(np.exp(others)) - (1.0 - target) * others)
+
+    found = judged.temperature(16)
+    for other in np.geomspace(0.06, 900, 60):
+        assert loss(found) <= loss(other) + 1e-9
+    # Then as many rows are predicted correctly as the probabilities say.
+    mean = np.mean(1.0 / (1.0 + np.exp(judged.log_others(1.0 / found))))
+    assert mean == pytest.approx(judged.accuracy(16), abs=0.1)
+
+
+def judged_with(correct, gap, weights=None):
+    n = len(correct)
+    listed = np.column_stack([np.zeros(n), np.full(n, 2.0), np.full(n, np.inf)])
+    correct = np.asarray(correct, dtype=bool)
+    return Judged(
+        listed,
+        np.zeros((n, 1)),
+        np.asarray(gap, dtype=float),
+        np.zeros(n, np.float32),
+        dict.fromkeys((16, 0, 64), correct),
+        np.ones(n) if weights is None else weights,
+    )
+
+
+def test_refinement_must_be_better_by_more_than_one_standard_error():
+    rng = np.random.default_rng(0)
+    wrong = rng.random(400) < 0.3
+    closed = judged_with(~wrong, 2.0 * wrong)
+    assert not choose(closed, closed, 16)
+    better = wrong & (rng.random(400) < 0.5)
+    assert choose(closed, judged_with(~better, 2.0 * better), 16)
+    assert not choose(judged_with(~better, 2.0 * better), closed, 16)
+    # As many rows lost as gained, but for one, are no evidence.
+    other = wrong.copy()
+    other[np.flatnonzero(~wrong)[:9]], other[np.flatnonzero(wrong)[:10]] = True, False
+    assert not choose(closed, judged_with(~other, 2.0 * other), 16)
+
+
+def test_the_short_list_has_its_default_length_without_evidence():
+    n = 400
+    rng = np.random.default_rng(0)
+    base = rng.random(n) < 0.6
+    judged = judged_with(base, 2.0 * ~base)
+    assert chosen_length(judged, None) == 16
+    assert chosen_length(judged, 5) == 5
+    judged.correct[64] = base | (rng.random(n) < 0.1)
+    assert chosen_length(judged, None) == 64
+    judged.correct[64] = base.copy()
+    judged.correct[64][np.flatnonzero(~base)[0]] = True  # one row more is luck
+    judged.correct[64][np.flatnonzero(base)[:3]] = False
+    assert chosen_length(judged, None) == 16
+
+
+def test_folds_are_joined():
+    model = random_model()
+    rows = rows_for(model, 90, noise=0.3)
+    parts = [
+        judge(model, rows.take(np.arange(90)[fold::3]), np.ones(30), None) for fold in range(3)
+    ]
+    other = random_model(n_classes=8, n_bits=24)  # a fold without some of the classes
+    parts[2] = judge(other, rows_for(other, 30), np.ones(30), None)
+    joined = Judged.joined(parts)
+    for temperature in (0.5, 4.0):
+        expected = np.concatenate([part.log_likelihoods(temperature) for part in parts])
+        np.testing.assert_allclose(joined.log_likelihoods(temperature), expected, rtol=1e-9)
+    assert joined.accuracy(16) == pytest.approx(np.mean([part.accuracy(16) for part in parts]))
+
+
+# -------------------------------------------------------------------------------------------------
+# Rows that judge
+# -------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10_000), st.integers(2, 40), st.integers(2, 9), st.booleans())
+def test_no_group_is_on_both_sides_and_no_class_loses_more_than_half(
+    seed, n_groups, n_classes, weighted
+):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, n_classes, 400)
+    groups = rng.integers(0, n_groups, 400)
+    groups = np.unique(groups**2 // n_groups, return_inverse=True)[1]  # of uneven sizes
+    weights = rng.uniform(0.1, 3.0, 400) if weighted else np.ones(400)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        judged = judged_groups(y, groups, weights, seed)
+    if judged is None:
+        assert n_groups < 40
+        return
+    assert not set(groups[judged]) & set(groups[~judged])
+    lost = np.bincount(y[judged], weights[judged], minlength=n_classes)
+    assert np.all(lost <= 0.5 * (1 + 1e-6) * np.bincount(y, weights, minlength=n_classes))
+    if n_groups == 40:
+        assert 0 < np.count_nonzero(judged) < 200
+
+
+def test_groups_that_are_classes_cannot_be_held_out():
+    y = np.arange(300) % 5
+    with pytest.warns(UserWarning, match="every group contains more than half of some class"):
+        assert judged_groups(y, y, np.ones(300), 0) is None
+
+
+@given(st.integers(0, 1000), st.integers(6, 400), st.integers(2, 60))
+def test_few_rows_are_judged_in_folds_each_row_once(seed, n, n_classes):
+    y = np.random.default_rng(seed).integers(0, n_classes, n)
+    X = np.arange(n, dtype=float)[:, None] * np.ones(2)
+    collected = collected_of(X, y)
+    folds = _parts(collected)
+    times = np.sum(folds, axis=0) if folds else np.zeros(n)
+    assert times.max() <= 1
+    counts = np.bincount(y, minlength=n_classes)
+    labels = collected.pool.labels
+    assert not times[counts[labels] == 1].any(), "nothing would be left of the class"
+    for fold in folds:
+        assert np.isin(labels[fold], labels[~fold]).all()
+        assert len(fold) == n
+
+
+@given(st.integers(0, 1000), st.integers(2, 300))
+@settings(max_examples=20)
+def test_many_rows_are_judged_in_one_part(seed, n_classes):
+    y = np.random.default_rng(seed).integers(0, n_classes, 3000)
+    collected = collected_of(np.arange(3000.0)[:, None] * np.ones(2), y)
+    (part,) = _parts(collected)
+    labels = collected.pool.labels
+    assert 50 < np.count_nonzero(part) <= 600
+    lost = np.bincount(labels[part], minlength=n_classes)
+    assert np.all(2 * lost <= np.bincount(labels, minlength=n_classes))
+
+
+def test_chosen_rows_judge_and_are_not_trained_on():
+    X, y = problem(1500)
+    judged = np.arange(1500) % 10 == 0
+    collected = collected_of(X, y, judged=judged)
+    (part,) = _parts(collected)
+    sums, sample = collected.without(part)
+    assert (np.count_nonzero(part), sums.n_rows, len(sample)) == (150, 1350, 1350)
+    assert not {*map(tuple, X[judged])} & {*map(tuple, sample.features())}
+
+
+# -------------------------------------------------------------------------------------------------
+# Refinement
+# -------------------------------------------------------------------------------------------------
+
+
+def hard(n=1500, seed=0):
+    """Classes of several clusters each, which one code per class does not separate by means."""
+    rng = np.random.default_rng(7)
+    centres = 2.5 * rng.standard_normal((24, 8))
+    rng = np.random.default_rng(seed)
+    cluster = rng.integers(0, 24, n)
+    return (centres[cluster] + rng.standard_normal((n, 8))).astype(np.float32), cluster % 6
+
+
+def closed_of(X, y, n_bits=32):
+    _, start = whiten(sums_of(X, y), None, sample_of(X, y), n_bits)
+    return closed_form(start, n_bits, 0.7, 0)
+
+
+@pytest.fixture
+def fewer_visits(monkeypatch):
+    monkeypatch.setattr("bitclass.training.refine._MIN_VISITS", 15_000)
+
+
+def test_refinement_improves_unseen_rows(fewer_visits):
+    (X, y), (X_test, y_test) = hard(), hard(seed=1)
+    fitted = {
+        kept: fit_model(settings_of(32, refine=kept), collected_of(X, y)) for kept in (False, True)
+    }
+    accuracy = {
+        kept: np.mean(each.model.predict(X_test) == y_test) for kept, each in fitted.items()
+    }
+    report = fitted[True].report
+    assert report.refined
+    assert not fitted[False].report.refined
+    assert accuracy[True] > accuracy[False] + 0.02
+    assert report.accuracy > report.accuracy_closed_form
+    assert report.accuracy == pytest.approx(accuracy[True], abs=0.08)
+    assert report.accuracy_closed_form == pytest.approx(accuracy[False], abs=0.08)
+    assert report.epochs[-1].objective < report.epochs[0].objective
+    assert report.n_judged < report.n_rows == 1500
+
+
+def test_refinement_is_not_accepted_where_nothing_can_be_learned(fewer_visits):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((1200, 10)), rng.integers(0, 4, 1200)
+    report = fit_model(settings_of(32), collected_of(X, y)).report
+    assert not report.refined
+    assert report.accuracy == report.accuracy_closed_form
+
+
+def test_a_callback_sees_every_epoch_and_stops(fewer_visits):
+    X, y = hard()
+    seen = []
+    fit_model(settings_of(callback=seen.append), collected_of(X, y))
+    assert [each.epoch for each in seen] == list(range(1, len(seen) + 1))
+    assert len(seen) > 3
+    stopping = settings_of(callback=lambda epoch: epoch.epoch == 2)
+    report = fit_model(stopping, collected_of(X, y)).report
+    assert (len(report.epochs), report.stopped) == (2, "callback")
+    report = fit_model(settings_of(deadline=0.0), collected_of(X, y)).report
+    assert (report.epochs, report.refined) == ((), False)
+
+
+def test_drawn_rows_stand_in_for_what_few_rows_do_not_tell():
+    few = problem(n=60, n_classes=20, d=10, noise=3.0)
+    many = problem(n=4000, n_classes=4, d=10)
+    shares = []
+    for X, y in (few, many):
+        rows = _TrainingRows(closed_of(X, y), sample_of(X, y), 10**6, np.random.default_rng(0))
+        shares.append(rows._drawn_share)
+        batches = list(rows.epoch(64))
+        for A, labels, weights in batches:
+            assert len(A) == len(labels) == len(weights)
+        np.testing.assert_allclose(np.exp(rows.log_shares).sum(), 1.0, rtol=1e-5)
+    assert shares[0] > 0.05 > shares[1]
+
+
+def test_a_prior_moves_the_biases_alone():
+    X, y = problem(n=400, noise=3.0)
+    candidate = candidate_of(closed_of(X, y))
+    even = candidate.model(np.arange(4), np.full(4, 0.25))
+    first = candidate.model(np.arange(4), np.array([0.97, 0.01, 0.01, 0.01]))
+    np.testing.assert_array_equal(even.weights, first.weights)
+    counts = [np.mean(model.predict(X) == 0) for model in (even, first)]
+    assert counts[1] > counts[0] + 0.1
+
+
+def test_the_model_of_all_rows_is_refined_if_folds_say_so(fewer_visits):
+    X, y = hard(700)
+    fitted = fit_model(settings_of(32), collected_of(X, y))
+    assert fitted.report.n_judged == 700
+    assert fitted.model.temperature > 0
+    again = fit_model(settings_of(32), collected_of(X, y))
+    np.testing.assert_array_equal(again.model.weights, fitted.model.weights)
+
+
+def test_refining_without_judged_rows_gives_no_accuracies(fewer_visits):
+    X, y = hard(400)
+    sample = sample_of(X, y)
+    done = refine(settings_of(32), closed_of(X, y), sample, sample.select(np.arange(0)))
+    assert {epoch.accuracy for epoch in done.epochs} == {None}
+    assert done.stopped is None
+
+
+@pytest.mark.parametrize("rescore", [None, 0, 16, 64])
+def test_probabilities_and_typicality_suit_the_chosen_short_list(fewer_visits, rescore):
+    """They were those of the default length, whatever length was chosen."""
+    (X, y), (X_test, y_test) = hard(), hard(2000, seed=1)
+    model = fit_model(settings_of(32, rescore=rescore), collected_of(X, y)).model
+    assert np.mean(model.typicality(X_test) <= 0.5) == pytest.approx(0.5, abs=0.1)
+    accuracy = np.mean(model.predict(X_test) == y_test)
+    assert model.predict_proba(X_test).max(axis=1).mean() == pytest.approx(accuracy, abs=0.08)
