@@ -33,7 +33,7 @@ X, X_test = hasher.transform(texts), hasher.transform(test_texts)
 print(f"{len(np.unique(y))} modules, {X.shape[0]:,} passages to learn, {X_test.shape[0]:,} to test")
 
 begin = time.perf_counter()
-classifier = BinaryCodeClassifier(n_bits=128, random_state=0).fit(X, y[~is_test])
+classifier = BinaryCodeClassifier(n_bits=256, random_state=0).fit(X, y[~is_test])
 ours = time.perf_counter() - begin
 begin = time.perf_counter()
 svm = LinearSVC().fit(X, y[~is_test])
