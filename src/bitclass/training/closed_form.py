@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import scipy.linalg
+import scipy.optimize
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
@@ -31,6 +32,7 @@ ALPHAS = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
 # penalty, and its standard error is then about 1 point. Penalties are compared along the leading
 # directions.
 _LEAVE_ONE_OUT_ROWS, _LEAVE_ONE_OUT_CLASSES, _LEAVE_ONE_OUT_DIRECTIONS = 1024, 2048, 640
+_LEAVE_ONE_OUT_SCORES = 1 << 21  # of wide rows
 # Directions beyond those of the class means, in which rows vary most: with many rows, refinement
 # finds classes separated there, too. One per so many rows, so that they are known.
 _EXTRA_DIRECTIONS, _ROWS_PER_EXTRA_DIRECTION = 384, 4
@@ -545,6 +547,7 @@ class _WideScatter:
         n, total, n_rows = sums.rows_per_class, sums.total, sums.effective_rows
         of_classes = sp.csr_array(sums.feature_sums)[:, self.columns]
         self.means = sp.csr_array(sp.diags_array(1.0 / sums.mass) @ of_classes)
+        self.means.sort_indices()
         squares = sums.squares[self.columns] / total
         between = np.asarray(self.means.multiply(of_classes).sum(axis=0)).ravel() / total
         self.within = np.maximum(squares - between, 0.0) * n_rows / max(n_rows - len(n), 1.0)
@@ -567,7 +570,9 @@ class _WideScatter:
         usable = np.flatnonzero(sums.rows_per_class[y] > 1.0 + 1e-9)
         if len(usable) < 2:
             return Penalty(1.0 if alpha is None else alpha, own_units=True)
-        some = usable[sample_rows(len(usable), _LEAVE_ONE_OUT_ROWS)]
+        n_classes = min(len(sums.classes), _LEAVE_ONE_OUT_CLASSES)
+        n_rows = min(_LEAVE_ONE_OUT_ROWS, max(512, _LEAVE_ONE_OUT_SCORES // n_classes))
+        some = usable[sample_rows(len(usable), n_rows)]
         X, y = self.rows(rows.features(some)), y[some]
         weights = rows.weights[some] * (sums.effective_rows / sums.total)
         classes = np.arange(len(sums.classes))
@@ -578,7 +583,7 @@ class _WideScatter:
         of_entries = np.repeat(np.arange(len(y)), np.diff(X.indptr))
         n, w = sums.rows_per_class[y], weights
         gain = (w * n / np.maximum(n - w, 1e-9))[of_entries]
-        own = np.asarray(self.means[y[of_entries], X.indices]).ravel()
+        own = self._means_of(y[of_entries], X.indices)
         n_within = max(sums.effective_rows - len(sums.classes), 1.0)
         within = n_within * self.within[X.indices] - gain * (X.data - own) ** 2
         within = np.maximum(within, 0.0) / np.maximum(n_within - w[of_entries], 1.0)
@@ -589,6 +594,16 @@ class _WideScatter:
             for one in (ALPHAS if alpha is None else (alpha,))
         ]
         return max(tried, key=lambda penalty: penalty.likelihood)
+
+    def _means_of(
+        self, classes: NDArray[np.intp], columns: NDArray[np.int32]
+    ) -> NDArray[np.float64]:
+        """Entries of the class means, 0 where there is none."""
+        means, k = self.means, len(self.columns)
+        of_entries = np.repeat(np.arange(means.shape[0]), np.diff(means.indptr))
+        keys, wanted = of_entries * k + means.indices, classes * k + columns
+        found = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+        return np.where(keys[found] == wanted, means.data[found], 0.0)
 
     def rows(self, X: Features) -> sp.csr_array:
         """The kept columns of rows."""
@@ -633,12 +648,19 @@ def _at_best_temperature(
     alpha: float, scores: NDArray[np.float64], at: Any, weights: NDArray[np.float64]
 ) -> Penalty:
     scores -= scores.max(axis=1, keepdims=True)
-    likelihood, temperature = max(
-        (float(np.average(_log_likelihoods(scores / one, at), weights=weights)), one)
-        for one in 2.0 ** np.arange(-1.0, 12.0, 0.5)
-    )
     accuracy = float(np.average(scores[at] >= 0.0, weights=weights))
-    return Penalty(alpha, True, likelihood, accuracy, temperature)
+    scores32 = scores.astype(np.float32)
+
+    def loss(log_temperature: float) -> float:
+        logits = scores32 * np.float32(math.exp(-log_temperature))
+        own = logits[at]
+        np.exp(logits, out=logits)
+        return float(np.average(np.log(logits.sum(axis=1)) - own, weights=weights))
+
+    best = scipy.optimize.minimize_scalar(
+        loss, bounds=(-1.0, 10.0), method="bounded", options={"xatol": 0.1}
+    )
+    return Penalty(alpha, True, -float(best.fun), accuracy, math.exp(float(best.x)))
 
 
 class WideWhitening:
@@ -723,7 +745,7 @@ class WideWhitening:
     def draw(
         self, y: NDArray[np.intp], random: np.random.Generator, *, unseen: bool = False
     ) -> NDArray[np.float32]:
-        """Rows (m, k) of the classes `y`: class means and deviations of rows."""
+        """Rows (m, k) of the classes `y`: class means, plus deviations of rows of the classes."""
         n_all = len(self._residuals)
         if n_all == 0:
             noise = random.standard_normal((len(y), len(self.within)), dtype=np.float32)

@@ -54,10 +54,8 @@ _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
 _ROWS_PER_STEP, _ROWS_PER_LARGE_STEP, _MANY_ROWS = 256, 512, 20_000
 # The same for wide rows.
 _WIDE_EPOCHS, _MAX_WIDE_VISITS, _MIN_WIDE_VISITS = 5, 1_000_000, 50_000
-_RATE_OF_COLUMNS = 0.6
 # The same if weights are class means: visits of each class, and classes per step to start from.
 _EPOCHS_OF_CLASSES, _CLASSES_PER_STEP, _MAX_ROWS_OF_CLASS = 1, 128, 16
-_RATE_OF_COLUMNS_BY_MEANS = 0.16
 _ROWS_PER_BLOCK = 1024
 _TYPICALITY_QUANTILES = 256
 _MIN_DRAWN_SHARE = 1 / 32  # fewer drawn rows cost more than they bring
@@ -397,9 +395,6 @@ def _start(
             whitening.intercept(closed.Q, closed.t),
             deviation,
             rows.rows.entries_per_row,
-            _RATE_OF_COLUMNS
-            if n_classes <= settings.learned_classes
-            else _RATE_OF_COLUMNS_BY_MEANS,
         )
     else:
         projection = DenseProjection(closed.Q, closed.t, deviation)

@@ -166,7 +166,6 @@ class SparseProjection:
     t : (r,)
     deviation : float, standard deviation of the scores within classes
     entries_per_row : float
-    rate : float, factor of the steps
     """
 
     def __init__(
@@ -175,7 +174,6 @@ class SparseProjection:
         t: NDArray[Any],
         deviation: float,
         entries_per_row: float,
-        rate: float,
     ) -> None:
         self.matrix, self.intercept = P, np.asarray(t, dtype=np.float32)
         self._moments = Adam(self.intercept)
@@ -183,7 +181,7 @@ class SparseProjection:
         self._squares, self._counts = np.zeros(k, np.float32), np.zeros(k, np.int32)
         size = deviation / math.sqrt(max(entries_per_row, 1.0))
         shrink = _ENTRIES_PER_ROW / max(entries_per_row, _ENTRIES_PER_ROW)
-        self._rates = rate * size * shrink, _RATE_OF_INTERCEPT * deviation
+        self._rates = _RATE_OF_COLUMNS * size * shrink, _RATE_OF_INTERCEPT * deviation
 
     def scores(self, rows: SparseRows) -> NDArray[np.float32]:
         """Scores F (m, r) of rows (m, k)."""
