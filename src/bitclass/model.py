@@ -122,7 +122,7 @@ class PackedModel:
         Setting a number groups the C classes into about ``4 sqrt(C)`` clusters, which takes seconds
         for a million classes. `predict`, and `top_classes` up to the length of the short list, then
         visit only the clusters nearest to a row, and may miss a class. This pays off for single
-        rows and several hundred thousand classes: see docs/scaling.md for time and recall. It is
+        rows and several hundred thousand classes: see docs/accuracy.md for time and recall. It is
         not saved in model files.
         """
         return self._searched.n_probe if isinstance(self._searched, ClusteredIndex) else None
