@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import scipy.optimize
@@ -287,7 +287,7 @@ class _SparseCoordinates:
         return float(self._rows.nnz / max(self._rows.shape[0], 1))
 
 
-def _is_sparse(whitening: Any) -> bool:
+def _is_sparse(whitening: Any) -> TypeGuard[WideWhitening]:
     """Whether refinement works on the columns of sparse rows."""
     return isinstance(whitening, WideWhitening) and whitening.sparse
 
@@ -417,8 +417,13 @@ def _start(
 
     objective = Objective(sharpness(closed), rows.log_shares)
     bias = np.zeros(n_classes, dtype=np.float32)
-    if isinstance(rows, _RowsOfClasses):
+    if isinstance(rows, _RowsOfClasses) and _is_sparse(whitening):
         of_classes = whitening.class_rows()
+        # So many class means have more directions than there are bits: random ones keep all.
+        projection.randomise(of_classes, random)
+        # Of two random codes half of the bits differ, so the scores are n_bits apart.
+        nats = math.log(n_classes) / len(closed.t)
+        objective = Objective((_NATS_OF_SIGNS * nats, _NATS_OF_TANH * nats), rows.log_shares)
 
         def mean_signs() -> NDArray[np.int8]:
             found = np.empty(closed.weights.shape, dtype=np.int8)
