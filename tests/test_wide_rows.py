@@ -151,3 +151,19 @@ def test_gradient_of_rows_compared_with_class_means() -> None:
     worse, gradient = _gradient_by_means(moved, y, ones, (2.0, 2.0))
     assert worse > loss
     assert (gradient[0] * (codes[0] - codes[1]) <= 0).all()
+
+
+def test_the_scale_of_a_column_hardly_matters(
+    rows: tuple[Any, ...], fitted: BinaryCodeClassifier
+) -> None:
+    X, y, X_test, y_test = rows
+    factors = sp.diags_array(10.0 ** np.random.default_rng(0).uniform(-4, 4, N_COLUMNS))
+    scaled = classifier().fit(sp.csr_array(X @ factors), y)
+    assert (
+        scaled.score(sp.csr_array(X_test @ factors), y_test) > fitted.score(X_test, y_test) - 0.05
+    )
+
+
+def test_rows_without_any_entry() -> None:
+    X = sp.csr_array((40, 5000), dtype=np.float32)
+    assert len(classifier().fit(X, np.arange(40) % 4).predict(X)) == 40

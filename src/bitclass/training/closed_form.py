@@ -540,7 +540,8 @@ class _WideScatter:
     columns : (k,) int32, columns that are kept
     sizes : (k,) root mean square of each column over the rows in which it is not 0
     within : (k,) variances within classes
-    mean_variance : float, mean of `within`
+    penalties : of own units or not to (k,) penalties for alpha = 1: the mean variance of the
+        columns, or of columns divided by their sizes
     means : (C, k) CSR, class means
     """
 
@@ -556,13 +557,17 @@ class _WideScatter:
         if n.max() <= 1.0 + 1e-9:
             # With one row per class there is no scatter within: that of all rows takes its place.
             self.within = squares
-        self.mean_variance = max(float(self.within.mean()), 1e-30)
         present = np.maximum(sums.counts[self.columns], 1.0) / max(sums.n_rows, 1)
         self.sizes = np.sqrt(np.maximum(squares / present, 1e-30))
+        relative = max(float(np.mean(self.within / self.sizes**2)), 1e-30)
+        self.penalties = {
+            True: np.full(len(self.within), max(float(self.within.mean()), 1e-30)),
+            False: relative * self.sizes**2,
+        }
 
-    def factors(self, alpha: float) -> NDArray[np.float64]:
+    def factors(self, alpha: float, own_units: bool) -> NDArray[np.float64]:
         """Factors (k,) by which columns are multiplied to whiten them."""
-        penalised = self.within + max(alpha, _MIN_ALPHA) * self.mean_variance
+        penalised = self.within + max(alpha, _MIN_ALPHA) * self.penalties[own_units]
         return np.asarray(1.0 / np.sqrt(penalised))
 
     def penalty(self, rows: Sample, alpha: float | None) -> Penalty:
@@ -597,8 +602,9 @@ class _WideScatter:
         counts = sums.counts[self.columns]
         within[(counts == counts.min())[X.indices]] = np.inf  # columns not kept without the row
         tried = [
-            self._leave_one_out(one, X, within, y, classes, weights)
+            self._leave_one_out(one, own_units, X, within, y, classes, weights)
             for one in (ALPHAS if alpha is None else (alpha,))
+            for own_units in (True, False)
         ]
         return max(tried, key=lambda penalty: penalty.likelihood)
 
@@ -619,6 +625,7 @@ class _WideScatter:
     def _leave_one_out(
         self,
         alpha: float,
+        own_units: bool,
         X: sp.csr_array,
         within: NDArray[np.float64],
         y: NDArray[np.intp],
@@ -630,10 +637,10 @@ class _WideScatter:
         `within` has the variances for each entry of X. That those of the other columns change, too,
         is neglected.
         """
-        factors, means = sp.diags_array(self.factors(alpha)), self.means[classes]
+        factors, means = sp.diags_array(self.factors(alpha, own_units)), self.means[classes]
         A, M = X @ factors, means @ factors
         scaled = X.copy()
-        scaled.data /= within + max(alpha, _MIN_ALPHA) * self.mean_variance
+        scaled.data /= within + max(alpha, _MIN_ALPHA) * self.penalties[own_units][X.indices]
         scores = (scaled @ means.T).toarray()
         at = np.arange(len(y)), np.searchsorted(classes, y)
         mm, aa, of_row = (
@@ -648,11 +655,15 @@ class _WideScatter:
         own -= 0.5 * (n**2 * mm[at[1]] - 2.0 * n * w * am + w**2 * aa) / left**2
         scores -= 0.5 * mm
         scores[at] = own
-        return _at_best_temperature(alpha, scores, at, weights)
+        return _at_best_temperature(alpha, own_units, scores, at, weights)
 
 
 def _at_best_temperature(
-    alpha: float, scores: NDArray[np.float64], at: Any, weights: NDArray[np.float64]
+    alpha: float,
+    own_units: bool,
+    scores: NDArray[np.float64],
+    at: Any,
+    weights: NDArray[np.float64],
 ) -> Penalty:
     scores -= scores.max(axis=1, keepdims=True)
     accuracy = float(np.average(scores[at] >= 0.0, weights=weights))
@@ -667,7 +678,7 @@ def _at_best_temperature(
     best = scipy.optimize.minimize_scalar(
         loss, bounds=(-1.0, 10.0), method="bounded", options={"xatol": 0.1}
     )
-    return Penalty(alpha, True, -float(best.fun), accuracy, math.exp(float(best.x)))
+    return Penalty(alpha, own_units, -float(best.fun), accuracy, math.exp(float(best.x)))
 
 
 class WideWhitening:
@@ -691,7 +702,7 @@ class WideWhitening:
         penalty = scatter.penalty(rows, alpha)
         self.sums, self.alpha, self.temperature = sums, penalty.alpha, 1.0
         self.columns, self.sizes = scatter.columns, scatter.sizes.astype(np.float32)
-        factors = scatter.factors(penalty.alpha)
+        factors = scatter.factors(penalty.alpha, penalty.own_units)
         means = sp.csr_array(scatter.means @ sp.diags_array(factors))
         q = min(len(sums.classes) - 1, len(self.columns), n_bits)
         basis = _sparse_directions(means, q)
@@ -745,7 +756,7 @@ class WideWhitening:
         )
         excess = w * (squares - np.einsum("mq,mq->m", A, means[y])) / np.maximum(n_of[y] - w, 1e-9)
         gram = means.T @ means
-        gram[np.diag_indices_from(gram)] += 1e-6 * np.trace(gram) / len(gram)
+        gram[np.diag_indices_from(gram)] += 1e-6 * np.trace(gram) / len(gram) + 1e-30
         A -= excess[:, None] * scipy.linalg.solve(gram, means[y].T, assume_a="pos").T
         A -= means[y]
         return A.astype(np.float32), np.searchsorted(y, np.arange(len(n_of) + 1))
