@@ -10,8 +10,13 @@ import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+import bitclass
 from bitclass import BinaryCodeClassifier
+from bitclass.hash_function import HashFunction
+from bitclass.model import PackedModel
 from bitclass.training.steps import _gradient_by_means
+
+from .altered_files import with_data, without_tensor
 
 N_COLUMNS = 3000
 
@@ -167,3 +172,40 @@ def test_the_scale_of_a_column_hardly_matters(
 def test_rows_without_any_entry() -> None:
     X = sp.csr_array((40, 5000), dtype=np.float32)
     assert len(classifier().fit(X, np.arange(40) % 4).predict(X)) == 40
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda content: without_tensor(content, "n_columns"), "n_columns"),
+        (lambda content: with_data(content, "n_columns", "<i8", [1]), "n_columns"),
+        (lambda content: with_data(content, "n_columns", "<i8", [1 << 40]), "n_columns"),
+        (lambda content: with_data(content, "columns", "<i4", np.arange(9)[::-1]), "columns"),
+        (lambda content: with_data(content, "columns", "<i4", 30_000 + np.arange(9)), "columns"),
+    ],
+)
+def test_damaged_columns_in_a_file_are_refused_by_name(
+    tmp_path: Path, damage: Any, named: str
+) -> None:
+    hash_function = HashFunction(
+        np.ones((9, 8), dtype=np.float32),
+        np.zeros(8),
+        columns=np.arange(9, dtype=np.int32),
+        n_features=20_000,
+    )
+    model = PackedModel(np.arange(2), np.array([[0], [255]], dtype=np.uint8), hash_function)
+    path = tmp_path / "model.safetensors"
+    bitclass.storage.save(path, model)
+    bitclass.load(path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(bitclass.storage.ModelFileError, match=named):
+        bitclass.load(path)
+
+
+def test_duplicate_entries_are_summed(rows: tuple[Any, ...]) -> None:
+    X, y, *_ = rows
+    halves = np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr
+    twice = sp.csr_array(halves, shape=X.shape)
+    found = [classifier(refine=False).fit(one, y) for one in (X, twice)]
+    np.testing.assert_array_equal(found[1].projection_, found[0].projection_)
+    assert twice.nnz == 2 * X.nnz, "a copy was changed"
