@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import scipy.optimize
@@ -287,7 +287,7 @@ class _SparseCoordinates:
         return float(self._rows.nnz / max(self._rows.shape[0], 1))
 
 
-def _is_sparse(whitening: Any) -> bool:
+def _is_sparse(whitening: Any) -> TypeGuard[WideWhitening]:
     """Whether refinement works on the columns of sparse rows."""
     return isinstance(whitening, WideWhitening) and whitening.sparse
 
@@ -418,6 +418,7 @@ def _start(
     objective = Objective(sharpness(closed), rows.log_shares)
     bias = np.zeros(n_classes, dtype=np.float32)
     if isinstance(rows, _RowsOfClasses):
+        assert isinstance(whitening, WideWhitening)
         of_classes = whitening.class_rows()
 
         def mean_signs() -> NDArray[np.int8]:
