@@ -46,7 +46,7 @@ docs: $(VENV)/docs  ## build the documentation in build/docs; warnings are error
 	@echo "open build/docs/index.html"
 
 test-torch: $(VENV)/test-images  ## tests with torch tensors, on CUDA if available
-	$(BIN)/python -m pytest -n auto tests/test_array_api.py
+	$(BIN)/python -m pytest -n auto tests/test_device.py
 
 browser:  ## install onnxruntime-web for the test of examples/browser; page tests also require Chromium
 	npm install --silent --no-audit --no-fund --prefix build/browser onnxruntime-web
