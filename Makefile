@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.* native/paper/* native/simd/*)
 
-.PHONY: help setup demo test test-faults test-images test-torch browser lint format bench accuracy regimes random-problems reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster serving fuzz sanitize neon wheel image-root onnx-agreement clean
+.PHONY: help setup demo test test-faults test-images test-torch browser lint format bench accuracy regimes random-problems reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster serving fuzz sanitize neon wheel image-root onnx-agreement walk clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -46,7 +46,7 @@ docs: $(VENV)/docs  ## build the documentation in build/docs; warnings are error
 	@echo "open build/docs/index.html"
 
 test-torch: $(VENV)/test-images  ## tests with torch tensors, on CUDA if available
-	$(BIN)/python -m pytest -n auto tests/test_device.py
+	$(BIN)/python -m pytest -n 0 tests/test_device.py
 
 browser:  ## install onnxruntime-web for the test of examples/browser; page tests also require Chromium
 	npm install --silent --no-audit --no-fund --prefix build/browser onnxruntime-web
@@ -135,6 +135,9 @@ image-root:  ## build the file system of the Docker image in build/image and tes
 
 onnx-agreement: setup  ## compare predictions of onnxruntime with ours on real datasets
 	$(BIN)/python benchmarks/onnx_agreement.py
+
+walk: setup  ## files, functions and lines that one reads to understand the main calls
+	$(BIN)/python benchmarks/walk.py
 
 clean:  ## remove the environment and build files
 	rm -rf $(VENV) build

@@ -7,7 +7,7 @@ import array_api_strict
 import numpy as np
 import pytest
 
-from bitclass import PackedModel
+from bitclass import BinaryCodeClassifier, PackedModel
 from bitclass._native.ngrams import NgramFeatures
 from bitclass.codes import pack
 from bitclass.hash_function import HashFunction, RbfAnchors
@@ -133,3 +133,72 @@ def test_labels_and_errors_on_a_device(place):
     rows[7, 3] = torch.inf
     with pytest.raises(ValueError, match="X must be finite: row 7"):
         device.predict(model, rows)
+    with pytest.raises(ValueError, match="X must be a dense array"):
+        device.predict(model, rows.to_sparse())
+
+
+def rows_of_three_classes():
+    rng = np.random.default_rng(0)
+    y = np.arange(240) % 3
+    return (rng.standard_normal((240, 6)) + 2 * np.eye(6)[y]).astype(np.float32), y
+
+
+def test_tensors_are_fitted_like_arrays(place):
+    import torch
+
+    X, y = rows_of_three_classes()
+    weights, groups = np.linspace(1, 2, 240), np.arange(240) // 4
+    settings = {"n_bits": 16, "class_weight": {1: 2.0}, "random_state": 0}
+    expected = BinaryCodeClassifier(**settings).fit(X, y, weights, groups)
+    rows, labels = torch.asarray(X, device=place), torch.asarray(y, device=place)
+    classifier = BinaryCodeClassifier(**settings).fit(
+        rows, labels, torch.asarray(weights, device=place), torch.asarray(groups, device=place)
+    )
+    np.testing.assert_array_equal(classifier.projection_, expected.projection_)
+    np.testing.assert_array_equal(classifier.weights_, expected.weights_)
+    np.testing.assert_array_equal(classifier.predict_proba(rows), expected.predict_proba(X))
+    if place == "cpu":
+        assert type(classifier.predict(rows)) is np.ndarray
+        assert classifier.score(rows, labels) == expected.score(X, y)
+    else:
+        assert classifier.predict(rows).is_cuda
+        assert classifier.score(rows, labels) == pytest.approx(expected.score(X, y), abs=0.02)
+    later = BinaryCodeClassifier(**settings).partial_fit(rows[:100], labels[:100])
+    later.partial_fit(rows[100:], labels[100:])
+    assert later.score(rows, labels) > 0.8
+
+
+def test_tensors_that_are_refused(place):
+    import torch
+
+    X, y = rows_of_three_classes()
+    rows = torch.asarray(X, device=place)
+    classifier = BinaryCodeClassifier(16, random_state=0).fit(X, y)
+    for function in (lambda rows: BinaryCodeClassifier().fit(rows, y), classifier.predict):
+        with pytest.raises(ValueError, match="X must be a dense array"):
+            function(rows.to_sparse())
+        with pytest.raises(ValueError, match="X must not require gradients"):
+            function(rows.clone().requires_grad_())
+    with pytest.raises(ValueError, match="y must not require gradients"):
+        BinaryCodeClassifier().fit(rows, torch.asarray(y).float().requires_grad_())
+    rows[7, 3] = torch.nan
+    with pytest.raises(ValueError, match="X contains NaN"):
+        BinaryCodeClassifier().fit(rows, y)
+    with pytest.raises(ValueError, match="X must be finite: row 7"):
+        classifier.predict(rows)
+
+
+def test_views_that_negate_and_bfloat16(place):
+    import torch
+
+    X, y = rows_of_three_classes()
+    X = np.round(X)
+    classifier = BinaryCodeClassifier(16, random_state=0).fit(X, y)
+    rows = torch.asarray(X, device=place).bfloat16()
+    np.testing.assert_array_equal(classifier.predict_proba(rows), classifier.predict_proba(X))
+    negated = torch.complex(torch.zeros(X.shape), torch.asarray(-X)).to(place).conj().imag
+    if place == "cpu":  # not the numbers in memory, which are -X
+        with pytest.raises(ValueError, match="X must be .*resolve_neg"):
+            classifier.predict(negated)
+    else:
+        assert np.mean(classifier.predict(negated).cpu().numpy() == classifier.predict(X)) > 0.98

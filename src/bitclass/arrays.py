@@ -20,6 +20,8 @@ __all__ = [
     "class_blocks",
     "compute_dtype",
     "dense_rows",
+    "is_on_gpu",
+    "on_host",
     "row_blocks",
     "sample_rows",
     "signs",
@@ -31,6 +33,8 @@ Features = Any
 _BLOCK_BYTES = 8 << 20
 _CLASSES_PER_BLOCK = 1 << 14
 _EXACT_IN_FLOAT32 = frozenset("?bBhHef")
+# The number of the CPU among the devices of DLPack.
+_DLPACK_CPU = 1
 
 
 def signs(values: NDArray[Any]) -> NDArray[np.float32]:
@@ -71,6 +75,39 @@ def as_features(X: Any, n_features: int, feature_names: tuple[str, ...] | None =
     if X.ndim != 2 or X.shape[1] != n_features:
         raise ValueError(f"X must have shape (n, {n_features}), found {X.shape}")
     return X
+
+
+def is_on_gpu(array: Any) -> bool:
+    """Whether this is an array on another device than the CPU."""
+    if type(array) is np.ndarray or not hasattr(array, "__dlpack_device__"):
+        return False
+    return bool(array.__dlpack_device__()[0] != _DLPACK_CPU)
+
+
+def on_host(array: Any, name: str) -> Any:
+    """An array of another library in NumPy, without a copy if it is in memory of the CPU.
+
+    All that are no arrays, such as lists, data frames and sparse matrices, are returned unchanged.
+
+    Parameters
+    ----------
+    array : object
+    name : str, of the argument, for messages
+    """
+    is_array = hasattr(array, "__dlpack__") and hasattr(array, "ndim")
+    if not is_array or isinstance(array, np.ndarray):
+        return array
+    if getattr(array, "requires_grad", False):
+        raise ValueError(f"{name} must not require gradients: pass {name}.detach()")
+    try:
+        if is_on_gpu(array) or str(array.dtype).endswith("bfloat16"):
+            from bitclass.device import to_numpy  # imports torch
+
+            return to_numpy(array)
+        # Of a tensor with a bit that negates it, DLPack exports the wrong numbers.
+        return np.asarray(array) if hasattr(array, "__array__") else np.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise ValueError(f"{name} must be a dense array of real numbers: {error}") from None
 
 
 class RowError(ValueError):

@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bitclass._native import effective_threads
-from bitclass.arrays import Features
+from bitclass.arrays import Features, on_host
 from bitclass.codes import MAX_BITS
 from bitclass.hash_function import MAX_COLUMNS, MAX_GAMMA, MIN_GAMMA
 from bitclass.labels import check_label_kinds
@@ -126,7 +126,7 @@ def check_prior(prior: Any, classes: NDArray[Any]) -> str | NDArray[np.float64]:
 
 def check_groups(groups: ArrayLike, n_rows: int) -> NDArray[np.intp]:
     """Index of each row's group (n,), from labels of any type."""
-    found = np.asarray(groups)
+    found = np.asarray(on_host(groups, "groups"))
     if found.shape != (n_rows,):
         raise ValueError(f"groups must have shape (n_samples,) = {(n_rows,)}, found {found.shape}")
     try:
@@ -160,6 +160,8 @@ def check_rows(
     reset: bool,
 ) -> tuple[Features, NDArray[Any], NDArray[np.float64]]:
     """Checked rows, labels and weights, with class weights applied."""
+    X, y = on_host(X, "X"), on_host(y, "y")
+    sample_weight = on_host(sample_weight, "sample_weight")
     kind = getattr(getattr(y, "dtype", None), "numpy_dtype", None)
     if kind is not None and kind.kind in "iub" and not y.isna().any():
         y = y.to_numpy(dtype=kind)  # scikit-learn would make floats

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bitclass._native import thread_limit
 from bitclass._native.threads import prediction_threads, training_threads
-from bitclass.arrays import Features, dense_rows, sample_rows
+from bitclass.arrays import Features, dense_rows, is_on_gpu, on_host, sample_rows
 from bitclass.checks import (
     ACCEPTED,
     PARAMETER_CONSTRAINTS,
@@ -562,11 +562,14 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
+            An array on a GPU is predicted there: see `PackedModel.predict`.
 
         Returns
         -------
         ndarray of shape (n_samples,)
         """
+        if is_on_gpu(X):
+            return self.packed().predict(X)
         with self._predicting(X) as (model, X):
             return model.predict(X)
 
@@ -678,7 +681,9 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """
         from sklearn.metrics import accuracy_score  # imported here because it takes 0.3 s
 
-        return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
+        y, found = on_host(y, "y"), on_host(self.predict(X), "X")
+        sample_weight = on_host(sample_weight, "sample_weight")
+        return float(accuracy_score(y, found, sample_weight=sample_weight))
 
     def encode(self, X: Features) -> NDArray[np.uint8]:
         """Packed codes of samples.
@@ -714,6 +719,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Model and checked rows; inside the block, kernels or BLAS use `n_jobs` threads."""
         model = self.solve()._solved().model
         # The kernels reject non-finite values at no extra cost.
+        X = on_host(X, "X")
         X = validate_data(self, X, reset=False, ensure_all_finite=False, **ACCEPTED)
         in_int8 = model.hash_function.precision == "int8"
         with thread_limit(self.n_jobs) if in_int8 else prediction_threads(self.n_jobs):

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.dlpack import from_dlpack
 
 from bitclass._native.prediction import QUANTISED_MAX
 
@@ -38,9 +39,16 @@ _CACHE: WeakKeyDictionary[Any, DeviceModel] = WeakKeyDictionary()
 
 def to_numpy(X: Any) -> NDArray[Any]:
     """Copy an array of any library and device to NumPy; bfloat16 becomes float32."""
-    tensor = torch.from_dlpack(X).cpu()
+    tensor = _as_tensor(X).cpu().resolve_neg()
     values: NDArray[Any] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
     return values
+
+
+def _as_tensor(X: Any) -> Tensor:
+    tensor = X if isinstance(X, torch.Tensor) else from_dlpack(X)
+    if tensor.layout != torch.strided:
+        raise ValueError("X must be a dense array, found a sparse tensor: pass X.to_dense()")
+    return tensor
 
 
 def predict(model: Any, X: Any) -> Any:
@@ -56,9 +64,9 @@ def predict(model: Any, X: Any) -> Any:
     (n,) array
         Integer labels of the library and on the device of X, all others in NumPy.
     """
-    if getattr(X, "requires_grad", False):
+    rows = _as_tensor(X)
+    if rows.requires_grad:
         raise ValueError("X must not require gradients: pass X.detach()")
-    rows = torch.from_dlpack(X)
     if rows.ndim != 2 or rows.shape[1] != model.n_features:
         raise ValueError(f"X must have shape (n, {model.n_features}), found {tuple(rows.shape)}")
     try:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitclass._native import ClusteredIndex, HammingIndex
 from bitclass._native.ngrams import HashedTexts, NgramFeatures, as_texts
-from bitclass.arrays import Features, as_features
+from bitclass.arrays import Features, as_features, is_on_gpu, on_host
 from bitclass.codes import unpack
 from bitclass.hash_function import FeatureBlock, HashFunction
 
@@ -30,8 +30,6 @@ _SCORES_PER_BLOCK = 1 << 22
 _TEXTS_PER_CALL = 1 << 16
 # Far less than 1 / 127, the smallest difference between scores on a short list.
 _TIE = 1e-9
-# The number of the CPU among the devices of DLPack.
-_DLPACK_CPU = 1
 
 
 class TopClasses(NamedTuple):
@@ -122,7 +120,7 @@ class PackedModel:
         Setting a number groups the C classes into about ``4 sqrt(C)`` clusters, which takes seconds
         for a million classes. `predict`, and `top_classes` up to the length of the short list, then
         visit only the clusters nearest to a row, and may miss a class. This pays off for single
-        rows and several hundred thousand classes: see docs/scaling.md for time and recall. It is
+        rows and several hundred thousand classes: see docs/accuracy.md for time and recall. It is
         not saved in model files.
         """
         return self._searched.n_probe if isinstance(self._searched, ClusteredIndex) else None
@@ -249,7 +247,7 @@ class PackedModel:
         ndarray of shape (n,)
         """
         if reject == 0:
-            if _is_on_gpu(X) and self.hash_function.is_linear:
+            if is_on_gpu(X) and self.hash_function.is_linear:
                 from bitclass.device import predict  # imports torch
 
                 return predict(self, X)
@@ -591,8 +589,7 @@ class PackedModel:
                     "fitted on features"
                 )
             return HashedTexts(self.text, as_texts(X))
-        if hasattr(X, "__dlpack__") and not isinstance(X, np.ndarray):
-            X = _on_host(X)
+        X = on_host(X, "X")
         try:
             return as_features(X, self.n_features, self.feature_names)
         except ValueError as error:
@@ -653,27 +650,6 @@ def _are_texts(X: Any) -> bool:
         return False
     first = next(iter(X), "") if hasattr(X, "__len__") else None
     return isinstance(first, (str, bytes))
-
-
-def _is_on_gpu(X: Any) -> bool:
-    """Whether X is an array on another device than the CPU."""
-    if type(X) is np.ndarray or not hasattr(X, "__dlpack_device__"):
-        return False
-    return bool(X.__dlpack_device__()[0] != _DLPACK_CPU)
-
-
-def _on_host(X: Any) -> NDArray[Any]:
-    """An array of another library in NumPy, without a copy if it is in memory of the CPU."""
-    if getattr(X, "requires_grad", False):
-        raise ValueError("X must not require gradients: pass X.detach()")
-    if _is_on_gpu(X) or str(X.dtype).endswith("bfloat16"):
-        from bitclass.device import to_numpy  # imports torch
-
-        return to_numpy(X)
-    try:
-        return np.from_dlpack(X)
-    except (BufferError, RuntimeError, TypeError) as error:
-        raise ValueError(f"X must be a dense array of real numbers: {error}") from None
 
 
 def _has_entries(X: NDArray[Any], without: int) -> NDArray[np.bool_]:

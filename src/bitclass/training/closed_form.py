@@ -32,7 +32,7 @@ ALPHAS = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
 # penalty, and its standard error is then about 1 point. Penalties are compared along the leading
 # directions.
 _LEAVE_ONE_OUT_ROWS, _LEAVE_ONE_OUT_CLASSES, _LEAVE_ONE_OUT_DIRECTIONS = 1024, 2048, 640
-_LEAVE_ONE_OUT_SCORES = 1 << 21  # of wide rows
+_LEAVE_ONE_OUT_SCORES, _LEAVE_ONE_OUT_ENTRIES = 1 << 21, 1 << 20  # of wide rows
 # Directions beyond those of the class means, in which rows vary most: with many rows, refinement
 # finds classes separated there, too. One per so many rows, so that they are known.
 _EXTRA_DIRECTIONS, _ROWS_PER_EXTRA_DIRECTION = 384, 4
@@ -571,7 +571,12 @@ class _WideScatter:
         if len(usable) < 2:
             return Penalty(1.0 if alpha is None else alpha, own_units=True)
         n_classes = min(len(sums.classes), _LEAVE_ONE_OUT_CLASSES)
-        n_rows = min(_LEAVE_ONE_OUT_ROWS, max(512, _LEAVE_ONE_OUT_SCORES // n_classes))
+        entries_per_row = sums.counts[self.columns].sum() / max(sums.n_rows, 1)
+        n_rows = min(
+            _LEAVE_ONE_OUT_ROWS,
+            max(512, _LEAVE_ONE_OUT_SCORES // n_classes),
+            max(128, int(_LEAVE_ONE_OUT_ENTRIES / max(entries_per_row, 1.0))),
+        )
         some = usable[sample_rows(len(usable), n_rows)]
         X, y = self.rows(rows.features(some)), y[some]
         weights = rows.weights[some] * (sums.effective_rows / sums.total)
@@ -676,10 +681,11 @@ class WideWhitening:
     sizes : (k,) float32, root mean square of each column over the rows in which it is not 0
     basis : (k, q) float64, directions, for columns divided by their sizes
     centre : (q,), coordinates of the average of the class means
+    sparse : bool, whether rows are sparse; refinement of dense ones works on the coordinates
     """
 
     def __init__(self, sums: Sums, alpha: float | None, rows: Sample, n_bits: int) -> None:
-        scatter = _WideScatter(sums)
+        scatter, self.sparse = _WideScatter(sums), not isinstance(rows.X, np.ndarray)
         penalty = scatter.penalty(rows, alpha)
         self.sums, self.alpha, self.temperature = sums, penalty.alpha, 1.0
         self.columns, self.sizes = scatter.columns, scatter.sizes.astype(np.float32)
@@ -754,6 +760,12 @@ class WideWhitening:
         any_row = random.integers(n_all, size=len(y))
         chosen = np.where(n_own > 0, first + any_row % np.maximum(n_own, 1), any_row)
         return np.asarray(self.means[y] + self._residuals[chosen])
+
+    def rows(self, X: Features, chosen: slice | NDArray[np.intp]) -> NDArray[np.float32]:
+        """Coordinates (m, q) float32 of some rows of X."""
+        found: NDArray[np.float32] = (X[chosen][:, self.columns] / self.sizes) @ self.basis
+        found -= self.centre.astype(np.float32)
+        return found.astype(np.float32, copy=False)
 
     def class_rows(self) -> SparseRows:
         """Class means (C, k) as rows for refinement."""

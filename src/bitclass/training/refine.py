@@ -287,9 +287,14 @@ class _SparseCoordinates:
         return float(self._rows.nnz / max(self._rows.shape[0], 1))
 
 
+def _is_sparse(whitening: Any) -> bool:
+    """Whether refinement works on the columns of sparse rows."""
+    return isinstance(whitening, WideWhitening) and whitening.sparse
+
+
 def _coordinates(whitening: Any, sample: Sample) -> Any:
     """Rows in the coordinates of the projection that is trained."""
-    if isinstance(whitening, WideWhitening):
+    if _is_sparse(whitening):
         return _SparseCoordinates(whitening, sample)
     A = np.empty((len(sample), whitening.means.shape[1]), dtype=np.float32)
 
@@ -327,12 +332,12 @@ def refine(settings: Settings, closed: ClosedForm, sample: Sample, judged: Sampl
         max_epochs, max_visits = _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS
     width = whitening.means.shape[1]
     max_rows = min(max_visits, max(1024, settings.max_bytes // (4 * width)))
-    if isinstance(whitening, WideWhitening):
+    if _is_sparse(whitening):
         max_rows = len(sample)
     rows = _TrainingRows(closed, sample, max_rows, random)
     n_visits = max(min(max_epochs * len(rows), max_visits), _MIN_VISITS)
     n_per_step = _ROWS_PER_STEP if len(rows) < _MANY_ROWS else _ROWS_PER_LARGE_STEP
-    if isinstance(whitening, WideWhitening):
+    if _is_sparse(whitening):
         n_visits = max(min(_WIDE_EPOCHS * len(rows), _MAX_WIDE_VISITS), _MIN_WIDE_VISITS)
         n_per_step = _ROWS_PER_STEP
         if len(closed.weights) > settings.learned_classes:
@@ -371,7 +376,7 @@ def refine(settings: Settings, closed: ClosedForm, sample: Sample, judged: Sampl
 
 def _refined(closed: ClosedForm, steps: Steps) -> Candidate:
     projection, whitening = steps.projection, closed.whitening
-    if isinstance(whitening, WideWhitening):
+    if _is_sparse(whitening):
         hash_function = whitening.wide_hash_function(projection.matrix, projection.intercept)
     else:
         hash_function = whitening.hash_function(projection.matrix, projection.intercept)
@@ -389,7 +394,7 @@ def _start(
     whitening = closed.whitening
     n_classes = len(closed.weights)
     deviation = score_deviation(whitening.sums.effective_rows / n_classes)
-    if isinstance(whitening, WideWhitening):
+    if _is_sparse(whitening):
         projection: Any = SparseProjection(
             whitening.projection(closed.Q),
             whitening.intercept(closed.Q, closed.t),
@@ -413,7 +418,6 @@ def _start(
     objective = Objective(sharpness(closed), rows.log_shares)
     bias = np.zeros(n_classes, dtype=np.float32)
     if isinstance(rows, _RowsOfClasses):
-        assert isinstance(whitening, WideWhitening)
         of_classes = whitening.class_rows()
 
         def mean_signs() -> NDArray[np.int8]:

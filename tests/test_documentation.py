@@ -1,0 +1,85 @@
+"""Python blocks of README and docs run as they stand, page by page.
+
+The blocks of a page share a namespace and a folder, which start with the names and files below.
+Blocks after a comment ``<!-- not run: REASON -->``, and those that need a running service, are
+compiled only.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES += sorted((ROOT / "docs" / "start").glob("*.md"))
+BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\n+)?```python\n(.*?)```", re.DOTALL)
+
+pytestmark = pytest.mark.slow
+
+
+def blocks(page):
+    """Python blocks of a page, and whether they are run."""
+    return [
+        (code, not skipped and "tritonclient" not in code)
+        for skipped, code in BLOCK.findall(page.read_text())
+    ]
+
+
+@pytest.fixture
+def namespace(tmp_path, monkeypatch):
+    """Names that the pages suppose, in a folder with the files that they read."""
+    pytest.importorskip("pyarrow")
+    from bitclass import BinaryCodeClassifier
+
+    monkeypatch.chdir(tmp_path)
+    X, y = load_digits(return_X_y=True)
+    names = np.array([f"digit {label}" for label in y])
+    classifier = BinaryCodeClassifier(64, keep_sums=True, refine=False, random_state=0)
+    classifier.fit(X[:1000], names[:1000]).save("model.safetensors")
+    rng = np.random.default_rng(0)
+    intents = np.repeat(["weather", "music", "travel", "food"], 40)
+    words = {
+        "weather": "rain sun wind snow warm",
+        "music": "play song album band sing",
+        "travel": "flight train hotel ticket taxi",
+        "food": "table pizza recipe cook eat",
+    }
+    texts = [" ".join(rng.choice(words[intent].split(), 3)) for intent in intents]
+    with open("train.csv", "w") as file:
+        file.write(",".join([*(f"x{i}" for i in range(64)), "label"]) + "\n")
+        for row, label in zip(X[:300], names, strict=False):
+            file.write(",".join([*map(str, row), label]) + "\n")
+    return {
+        "np": np,
+        "X": X[:1000],
+        "y": names[:1000],
+        "X_test": X[1400:],
+        "y_test": names[1400:],
+        "X_more": X[1000:1400],
+        "y_more": names[1000:1400],
+        "rows": X[1400:],
+        "classifier": classifier,
+        "texts": texts,
+        "labels": intents,
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_run(page, namespace):
+    found = blocks(page)
+    if not found:
+        pytest.skip("no Python blocks")
+    for number, (code, is_run) in enumerate(found):
+        program = compile(code, f"{page.name}, block {number}", "exec")
+        if is_run:
+            exec(program, namespace)
+    assert os.listdir()
+
+
+def test_most_blocks_are_run():
+    found = [is_run for page in PAGES for _, is_run in blocks(page)]
+    assert sum(found) > 2 * len(found) / 3
