@@ -49,6 +49,8 @@ _MAX_PAIRED_MEANS, _NEAREST_MEANS = 2048, 16
 _MAX_EXACT_DIRECTIONS = 512  # above, the leading directions are found by subspace iteration
 # Rows drawn from the sums, by which the kinds of hyperplanes are compared.
 _DRAWN_ROWS = 2000
+# Entries per row that must be left where rare columns are dropped.
+_ENTRIES_LEFT = 8
 # Wide rows that stand for unseen ones.
 _MAX_UNSEEN = 8192
 _MAX_COMPARED_CLASSES = 2048
@@ -800,13 +802,13 @@ class WideWhitening:
 def _kept_columns(sums: Sums) -> NDArray[np.int32]:
     """Columns that occur often enough to be learned from.
 
-    A column seen in one row tells its class and nothing else; it is kept only where rows have so
-    few entries that no other column could stand for it.
+    A column seen in one row tells its class and nothing else; such columns are dropped only where
+    rows have enough others.
     """
-    entries_per_row = sums.counts.sum() / max(sums.n_rows, 1)
-    least = 1 if entries_per_row < 8 else 2 if sums.n_rows < 10_000 else 3
-    least = min(least, int(sums.counts.max(initial=0)))
-    kept = np.flatnonzero((sums.counts >= max(least, 1)) & (sums.squares > 0))
+    wanted = (2 if sums.n_rows < 10_000 else 3), 2, 1
+    left = (sums.counts[sums.counts >= least].sum() / max(sums.n_rows, 1) for least in wanted)
+    least = next((one for one, n in zip(wanted, left, strict=True) if n >= _ENTRIES_LEFT), 1)
+    kept = np.flatnonzero((sums.counts >= least) & (sums.squares > 0))
     return (kept if len(kept) else np.zeros(1)).astype(np.int32)
 
 

@@ -417,9 +417,13 @@ def _start(
 
     objective = Objective(sharpness(closed), rows.log_shares)
     bias = np.zeros(n_classes, dtype=np.float32)
-    if isinstance(rows, _RowsOfClasses):
-        assert isinstance(whitening, WideWhitening)
+    if isinstance(rows, _RowsOfClasses) and _is_sparse(whitening):
         of_classes = whitening.class_rows()
+        # So many class means have more directions than there are bits: random ones keep all.
+        projection.randomise(of_classes, random)
+        # Of two random codes half of the bits differ, so the scores are n_bits apart.
+        nats = math.log(n_classes) / len(closed.t)
+        objective = Objective((_NATS_OF_SIGNS * nats, _NATS_OF_TANH * nats), rows.log_shares)
 
         def mean_signs() -> NDArray[np.int8]:
             found = np.empty(closed.weights.shape, dtype=np.int8)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import HammingIndex, SparseRows, effective_threads, sparse_scores, sparse_step
-from bitclass.arrays import signs
+from bitclass.arrays import class_blocks, signs
 from bitclass.codes import pack
 
 __all__ = [
@@ -179,9 +179,19 @@ class SparseProjection:
         self._moments = Adam(self.intercept)
         k = len(P)
         self._squares, self._counts = np.zeros(k, np.float32), np.zeros(k, np.int32)
-        size = deviation / math.sqrt(max(entries_per_row, 1.0))
+        size = self._size = deviation / math.sqrt(max(entries_per_row, 1.0))
         shrink = _ENTRIES_PER_ROW / max(entries_per_row, _ENTRIES_PER_ROW)
         self._rates = _RATE_OF_COLUMNS * size * shrink, _RATE_OF_INTERCEPT * deviation
+
+    def randomise(self, of_classes: SparseRows, random: np.random.Generator) -> None:
+        """Start from random directions, with thresholds at the mean of the class means (C, k)."""
+        self.matrix = random.standard_normal(self.matrix.shape, dtype=np.float32)
+        self.matrix *= np.float32(self._size)
+        self.intercept[:] = 0.0
+        total = np.zeros_like(self.intercept)
+        for part in class_blocks(len(of_classes)):
+            total += self.scores(of_classes[part]).sum(axis=0)
+        self.intercept -= total / np.float32(len(of_classes))
 
     def scores(self, rows: SparseRows) -> NDArray[np.float32]:
         """Scores F (m, r) of rows (m, k)."""

@@ -1,0 +1,153 @@
+"""Wide rows: sparse rows with more than 2,048 columns, and dense ones with more than 8,192."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from bitclass import BinaryCodeClassifier
+from bitclass.training.steps import _gradient_by_means
+
+N_COLUMNS = 3000
+
+
+def wide_rows(n: int, n_classes: int = 8, seed: int = 0) -> tuple[sp.csr_array, NDArray[Any]]:
+    """Rows of 10 entries, a third of which are columns that are typical of the class."""
+    random = np.random.default_rng(seed)
+    y = random.integers(n_classes, size=n)
+    columns = random.integers(N_COLUMNS, size=(n, 10))
+    typical = random.random((n, 10)) < 0.35
+    columns[typical] = ((40 * y[:, None] + random.integers(40, size=(n, 10))) % N_COLUMNS)[typical]
+    values = (1.0 + random.random(columns.shape)).astype(np.float32)
+    X = sp.csr_array(
+        (values.ravel(), (np.repeat(np.arange(n), 10), columns.ravel())), shape=(n, N_COLUMNS)
+    )
+    return X, y
+
+
+def classifier(**parameters: Any) -> BinaryCodeClassifier:
+    return BinaryCodeClassifier(64, random_state=0, **parameters)
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[Any, ...]:
+    return *wide_rows(600), *wide_rows(400, seed=1)
+
+
+@pytest.fixture(scope="module")
+def fitted(rows: tuple[Any, ...]) -> BinaryCodeClassifier:
+    return classifier(keep_sums=True).fit(*rows[:2])
+
+
+def test_accuracy_and_confidence(rows: tuple[Any, ...], fitted: BinaryCodeClassifier) -> None:
+    X, y, X_test, y_test = rows
+    closed = classifier(refine=False).fit(X, y)
+    for model in (closed, fitted):
+        accuracy = model.score(X_test, y_test)
+        assert accuracy > 0.75
+        assert abs(model.predict_proba(X_test).max(axis=1).mean() - accuracy) < 0.12
+        assert abs(model.report_.accuracy - accuracy) < 0.1
+
+
+def test_stored_zeros_are_no_entries(rows: tuple[Any, ...], fitted: BinaryCodeClassifier) -> None:
+    X, y, X_test, _ = rows
+    with_zeros = sp.csr_array(X + sp.csr_array(([1.0], ([0], [5])), shape=X.shape))
+    entry = slice(with_zeros.indptr[0], with_zeros.indptr[1])
+    with_zeros.data[entry][with_zeros.indices[entry] == 5] -= 1.0
+    other = classifier().fit(with_zeros.astype(np.float32), y)
+    np.testing.assert_array_equal(other.predict(X_test), fitted.predict(X_test))
+
+
+def test_equal_weights_are_no_weights(rows: tuple[Any, ...], fitted: BinaryCodeClassifier) -> None:
+    X, y, X_test, _ = rows
+    weighted = classifier().fit(X, y, sample_weight=np.full(len(y), 7.0))
+    assert np.mean(weighted.predict(X_test) == fitted.predict(X_test)) > 0.99
+
+
+def test_batches_equal_all_rows_at_once(
+    rows: tuple[Any, ...], fitted: BinaryCodeClassifier
+) -> None:
+    X, y, X_test, _ = rows
+    batched = classifier()
+    for start in range(0, len(y), 150):
+        batched.partial_fit(X[start : start + 150], y[start : start + 150])
+    assert np.mean(batched.predict(X_test) == fitted.predict(X_test)) > 0.99
+
+
+def test_later_classes(rows: tuple[Any, ...]) -> None:
+    X, y, X_test, y_test = rows
+    early = y < 6
+    model = classifier(keep_sums=True).fit(X[early], y[early])
+    model.partial_fit(X[~early], y[~early])
+    assert model.score(X_test, y_test) > 0.75
+
+
+def test_sums_in_files(rows: tuple[Any, ...], fitted: BinaryCodeClassifier, tmp_path: Path) -> None:
+    X, y, X_test, y_test = rows
+    fitted.save(tmp_path / "model.safetensors", sums=True)
+    loaded = BinaryCodeClassifier.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(loaded.predict(X_test), fitted.predict(X_test))
+    loaded.partial_fit(X[:50], y[:50]).remove_classes([0])
+    others = y_test != 0
+    assert loaded.score(X_test[others], y_test[others]) > 0.75
+
+
+def test_columns_seen_once_are_kept_where_rows_have_few_entries() -> None:
+    random = np.random.default_rng(0)
+    n_values = 1500
+    label = random.integers(5, size=n_values)
+    first = np.concatenate([np.arange(n_values), random.integers(300, size=1500)])
+    columns = np.column_stack([first, n_values + random.integers(n_values, size=len(first))])
+    X = sp.csr_array(
+        (np.ones(columns.size), (np.repeat(np.arange(len(first)), 2), columns.ravel())),
+        shape=(len(first), 2 * n_values),
+    )
+    model = classifier(refine=False).fit(X, label[first])
+    rare = np.arange(300, n_values)
+    alone = sp.csr_array((np.ones(len(rare)), (np.arange(len(rare)), rare)), (len(rare), 3000))
+    assert model.score(alone, label[rare]) > 0.95
+
+
+def test_one_row_per_class() -> None:
+    X, y = wide_rows(300)
+    first = np.unique(y, return_index=True)[1]
+    model = classifier().fit(X[first], y[first])
+    assert model.score(X[first], y[first]) == 1.0
+
+
+def test_dense_rows_of_many_features() -> None:
+    random = np.random.default_rng(0)
+    means = 0.3 * random.standard_normal((4, 8200))
+    y = np.arange(160) % 4
+    X = (means[y] + random.standard_normal((160, 8200)) + 3.0).astype(np.float32)
+    model = classifier().fit(X[:80], y[:80])
+    assert model.score(X[80:], y[80:]) > 0.95
+
+
+def test_more_classes_than_weights_are_learned_for() -> None:
+    X, y = wide_rows(9000, n_classes=2100)
+    typical = sp.csr_array(
+        (np.full(9000, 3.0), (np.arange(9000), y + 500)), shape=(9000, N_COLUMNS)
+    )
+    X = sp.csr_array(X + typical)
+    model = classifier(refine=True).fit(X[:8000], y[:8000])
+    known = np.isin(y[8000:], y[:8000])
+    assert model.score(X[8000:][known], y[8000:][known]) > 0.4
+
+
+def test_gradient_of_rows_compared_with_class_means() -> None:
+    """Rows that agree with the others of their class and with no other class have no loss."""
+    codes = np.array([[3, 3, 3, 3], [-3, 3, -3, 3], [3, -3, -3, -3]], dtype=np.float32)
+    y, ones = np.repeat(np.arange(3), 2), np.ones(6, dtype=np.float32)
+    loss, gradient = _gradient_by_means(codes[y], y, ones, (2.0, 2.0))
+    assert loss < 0.05
+    moved = codes[y].copy()
+    moved[0] = codes[1]
+    worse, gradient = _gradient_by_means(moved, y, ones, (2.0, 2.0))
+    assert worse > loss
+    assert (gradient[0] * (codes[0] - codes[1]) <= 0).all()
