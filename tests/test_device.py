@@ -88,6 +88,7 @@ def place(request):
     return request.param
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bias", [0.0, 5.0, 3000.0])
 @pytest.mark.parametrize(
     ("n_classes", "n_bits", "rescore"),
@@ -111,6 +112,7 @@ def test_predictions_on_a_device_equal_those_of_the_kernels(
             np.testing.assert_array_equal(found.cpu().numpy(), expected)
 
 
+@pytest.mark.slow
 def test_labels_and_errors_on_a_device(place):
     import torch
 

@@ -19,11 +19,11 @@ FILES = MODEL | {"classifier", "training", "io", "images"}
 MAY_IMPORT = {
     "_warn": set(),
     "_native": {"codes"},
-    "arrays": set(),
+    "arrays": {"device"},  # when it is given a tensor only
     "codes": {"_warn"},
     "labels": set(),
     "report": set(),
-    "device": FOUNDATION,
+    "device": {"_native", "codes"},
     "hash_function": FOUNDATION,
     # storage when `to_onnx` is called only
     "model": FOUNDATION | {"device", "hash_function", "storage"},

@@ -30,7 +30,6 @@ def test_errors_are_one_line(place):
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
         runs = {
-            ("serve",): (2, "MODEL"),
             ("serve", place / "absent", "--port", 0): (1, "absent: No such file"),
             ("serve", place / "rows.npz", "--port", 0): (1, "rows.npz"),
             ("serve", model, f"model={other}"): (2, "model: two models have this name"),

@@ -12,6 +12,8 @@ from bitclass.dask import _groups, _partitions_of, _worker_addresses
 
 from .clusters import PARAMETERS, cluster, fitted
 
+pytestmark = pytest.mark.slow
+
 
 def peak_memory():
     """Peak memory of this process in bytes."""

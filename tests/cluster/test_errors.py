@@ -16,6 +16,8 @@ from bitclass.dask import ClusterError, DaskBinaryCodeClassifier, PartitionError
 
 from .clusters import QUIET, blocks, fitted, lazy, problem
 
+pytestmark = pytest.mark.slow
+
 PARAMETERS = {"n_bits": 16, "random_state": 0}
 
 

@@ -32,6 +32,8 @@ from .clusters import (
     until,
 )
 
+pytestmark = pytest.mark.slow
+
 N_PARTITIONS = 30
 #: Partitions loaded when a pass is at about a third: all are loaded once in each.
 IN_PASS = {"sampling": N_PARTITIONS // 3, "summing": N_PARTITIONS + N_PARTITIONS // 3}

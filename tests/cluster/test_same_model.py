@@ -14,6 +14,8 @@ from bitclass.dask import DaskBinaryCodeClassifier
 
 from .clusters import PARAMETERS, assert_same_model, blocks, fitted, lazy, on_one_machine, problem
 
+pytestmark = pytest.mark.slow
+
 REFINED = PARAMETERS | {"refine": True}
 KERNEL = PARAMETERS | {"kernel": "rbf", "n_anchors": 50}
 ALL = {"closed form": PARAMETERS, "refined": REFINED, "kernel": KERNEL}

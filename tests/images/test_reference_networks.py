@@ -10,10 +10,13 @@ from bitclass.images import extractor_named
 from ..drawing import large_scenes, scene
 from .torch_reference import efficientnet_lite0_features
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("BITCLASS_TEST_IMAGES"),
-    reason="compares networks with torch, 0.5 GB to install; run make test-images",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not os.environ.get("BITCLASS_TEST_IMAGES"),
+        reason="compares networks with torch, 0.5 GB to install; run make test-images",
+    ),
+]
 
 
 def test_efficientnet_lite0_is_that_of_its_package():

@@ -21,8 +21,10 @@ from bitclass.paper import PaperClassifier
 
 warnings.simplefilter("ignore")
 rng = np.random.default_rng(0)
-y = rng.integers(0, 30, 2500)
-X = (rng.standard_normal((30, 37))[y] + rng.standard_normal((2500, 37))).astype(np.float32)
+cluster = rng.integers(0, 60, 2500)
+y = cluster // 2  # two clusters per class, which refinement tells apart from one mean
+X = (rng.standard_normal((60, 37))[cluster] + 0.7 * rng.standard_normal((2500, 37)))
+X = X.astype(np.float32)
 X_test = (2.0 * rng.standard_normal((500, 37))).astype(np.float32)
 
 def digest(array):

@@ -16,6 +16,7 @@ PACKAGES = ROOT / "build" / "browser" / "node_modules"
 
 pytestmark = [
     chromium.needed,
+    pytest.mark.slow,
     pytest.mark.skipif(
         not PACKAGES.exists() and "CI" not in os.environ,
         reason="onnxruntime-web is not here; `make browser` installs it",

@@ -10,7 +10,7 @@ from bitclass.serving import ServedModel
 
 from . import chromium, services
 
-pytestmark = chromium.needed
+pytestmark = [chromium.needed, pytest.mark.slow]
 
 
 @pytest.fixture

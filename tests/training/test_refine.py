@@ -99,6 +99,7 @@ def judged_with(correct, gap, weights=None):
         np.zeros(n, np.float32),
         dict.fromkeys((16, 0, 64), correct),
         np.ones(n) if weights is None else weights,
+        length=16,
     )
 
 

@@ -59,10 +59,10 @@ def serve(settings: Settings, listener: socket.socket, title: str) -> None:
     """
     models = ModelFiles(settings)  # also in the parent of workers, so that errors are reported once
     if settings.workers == 1:
-        print(title, flush=True)
         for number in (signal.SIGINT, signal.SIGTERM):
             # uvicorn raises the signal again when it has stopped, which would look like a failure.
             signal.signal(number, lambda *_: sys.exit(0))
+        print(title, flush=True)
         app = _service(settings, models)
         uvicorn.Server(configuration(app, settings.limits)).run([listener])
         return

@@ -69,15 +69,20 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
     Parts of the rows are left out, and judge models of the others: sums, closed form and
     refinement. Which of the two models explains them better decides what is fitted in the end.
     """
-    trials = [_try(settings, collected, part) for part in _parts(collected)]
+    parts = _parts(collected)
+    # Progress is that of the only part, or of the final model.
+    quiet = replace(settings, callback=None, print_line=_print_nothing)
+    trials = [_try(settings if len(parts) == 1 else quiet, collected, part) for part in parts]
     accepted = _is_refinement_accepted(trials)
+    refinement = trials[0].refinement if trials else None
     if accepted and len(trials) == 1 and collected.n_rows >= _MIN_ROWS_OF_ONE_MODEL:
-        model_of_part, classes, alpha = trials[0].of(True), trials[0].classes, trials[0].alpha
-        candidate = model_of_part.candidate
+        candidate, classes, alpha = trials[0].of(True).candidate, trials[0].classes, trials[0].alpha
     else:
         kind = trials[0].kind if trials else None  # that of the model which was judged
-        candidate, closed = _final(settings, collected, accepted, kind)
+        of_all_rows = quiet if len(parts) == 1 else settings
+        candidate, closed, refined = _final(of_all_rows, collected, accepted, kind)
         classes, alpha = closed.whitening.sums.classes, closed.whitening.alpha
+        refinement = refinement if len(parts) == 1 else refined
     prior = _prior(settings, collected.all_sums().with_rows())
     of_prior = [trial.of(accepted).prior_temperature for trial in trials]
     of_prior = of_prior or [1.0 / candidate.sharpness]
@@ -91,22 +96,20 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
     else:  # every class has a single row
         length = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
         temperature, best_scores = _UNJUDGED_TEMPERATURE / sharpness(closed)[1], None
-    report = _report(settings, collected.n_rows, trials, accepted, alpha)
+    report = _report(settings, collected.n_rows, trials, accepted, alpha, refinement)
     return Fitted(calibrated(model, length, temperature, best_scores), report)
 
 
 def _final(
     settings: Settings, collected: Collected, accepted: bool, kind: str | None
-) -> tuple[Candidate, ClosedForm]:
-    """The chosen kind of model of all rows, and its closed form."""
+) -> tuple[Candidate, ClosedForm, Refinement | None]:
+    """The chosen kind of model of all rows, its closed form, and how it was refined."""
     sums, sample = collected.without(np.zeros(len(collected.pool), dtype=bool))
     closed, start = _closed(settings, sums.with_rows(), sample, kind)
-    if accepted:
-        quiet = replace(settings, callback=None, print_line=_print_nothing)
-        candidate = refine(quiet, start, sample, sample.select(np.arange(0))).candidate
-    else:
-        candidate = candidate_of(closed)
-    return candidate, closed
+    if not accepted:
+        return candidate_of(closed), closed, None
+    refinement = refine(settings, start, sample, sample.select(np.arange(0)))
+    return refinement.candidate, closed, refinement
 
 
 def _print_nothing(line: str) -> None:
@@ -114,13 +117,17 @@ def _print_nothing(line: str) -> None:
 
 
 def _report(
-    settings: Settings, n_rows: int, trials: list[_Trial], accepted: bool, alpha: float
+    settings: Settings,
+    n_rows: int,
+    trials: list[_Trial],
+    accepted: bool,
+    alpha: float,
+    refinement: Refinement | None,
 ) -> Report:
     if not trials:
         return Report(n_rows=n_rows, alpha=alpha)
     closed = Judged.joined([trial.closed.judged for trial in trials])
     chosen = Judged.joined([trial.of(accepted).judged for trial in trials])
-    refinement = trials[0].refinement
     report = Report(
         n_rows=n_rows,
         n_judged=len(chosen.gap),

@@ -547,9 +547,11 @@ class Collected:
                 else np.empty((0, self.sums.n_features), np.float32)
             )
             return Sample(X, self.sums.classes[:0], np.empty(0), np.empty(0))
-        if len(self._waiting) > 1:
-            self._waiting = [Sample.joined(self._waiting)]
-        return self._waiting[0]
+        joined = Sample.joined(self._waiting)
+        if (np.diff(joined.keys) < 0).any():  # in an order that does not depend on the batches
+            joined = joined.take(np.argsort(joined.keys, kind="stable"))
+        self._waiting = [joined]
+        return joined
 
     @property
     def sample(self) -> Sample | None:

@@ -1,0 +1,55 @@
+"""Accuracy on real data: what the learner must keep, a point below what it reached."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bitclass import BinaryCodeClassifier
+from bitclass.training import refine
+
+pytestmark = pytest.mark.slow
+
+DATA = Path(os.environ.get("BITCLASS_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(autouse=True)
+def usual_refinement(monkeypatch, short_refinement):
+    monkeypatch.setattr(refine, "_MIN_VISITS", short_refinement)
+
+
+def dataset(name):
+    path = DATA / f"{name}.npz"
+    if not path.exists():
+        pytest.skip(f"{path} is not here; set BITCLASS_DATA to the folder with {path.name}")
+    with np.load(path, allow_pickle=False) as arrays:
+        return [arrays[key] for key in ("X_train", "y_train", "X_test", "y_test")]
+
+
+def some_rows(y, n_per_class):
+    """Indices of random rows of each class; neighbours are often alike."""
+    random = np.random.default_rng(0)
+    chosen = [random.permutation(np.flatnonzero(y == c))[:n_per_class] for c in np.unique(y)]
+    return np.sort(np.concatenate(chosen))
+
+
+@pytest.mark.parametrize(
+    ("name", "n_per_class", "floor"),
+    [
+        ("letter16", 1000, 0.80),
+        ("letter16", 20, 0.69),
+        ("clinc150_minilm384", 10, 0.895),
+        ("clinc150_minilm384", 3, 0.795),
+    ],
+)
+def test_accuracy_at_128_bits(name, n_per_class, floor):
+    X, y, X_test, y_test = dataset(name)
+    rows = some_rows(y, n_per_class)
+    classifier = BinaryCodeClassifier(128, random_state=0).fit(X[rows], y[rows])
+    found = classifier.score(X_test, y_test)
+    assert found >= floor, classifier.report_
+    # The report, and the confidence, come from rows that the model had not seen.
+    assert classifier.report_.accuracy == pytest.approx(found, abs=0.06)
+    confidence = classifier.predict_proba(X_test).max(axis=1).mean()
+    assert confidence == pytest.approx(found, abs=0.1)
