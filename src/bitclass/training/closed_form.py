@@ -26,8 +26,10 @@ from bitclass.training.sums import Sample, Sums
 
 __all__ = ["ClosedForm", "DenseWhitening", "Whitening", "WideWhitening", "closed_form", "whiten"]
 
-#: Penalties that leave-one-out chooses from, uphill from 1.
-ALPHAS = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
+#: Penalties that leave-one-out chooses from, uphill from 1, or with kernel anchors, whose
+#: similarities are nearly collinear, from a small one.
+ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
+_FIRST_ALPHA, _FIRST_KERNEL_ALPHA = 1.0, 1e-4
 # Rows and classes that leave-one-out is computed on: its cost is one product of this size per
 # penalty, and its standard error is then about 1 point. Penalties are compared along the leading
 # directions.
@@ -434,7 +436,8 @@ def _choose_penalties(
     def best() -> Penalty:
         return max(tried.values(), key=lambda penalty: penalty.likelihood)
 
-    first = 1.0 if alpha is None else alpha
+    first = _FIRST_ALPHA if sums.anchors is None else _FIRST_KERNEL_ALPHA
+    first = first if alpha is None else alpha
     own_units = max((True, False), key=lambda units: attempt(first, units).likelihood)
     if alpha is not None:
         return best(), best()

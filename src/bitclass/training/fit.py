@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +28,7 @@ from bitclass.training.refine import (
     refine,
     score_deviation,
     sharpness,
+    with_all_rows,
 )
 from bitclass.training.settings import Settings
 from bitclass.training.sums import Collected, Sample, Sums
@@ -77,6 +77,8 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
     refinement = trials[0].refinement if trials else None
     if accepted and len(trials) == 1 and collected.n_rows >= _MIN_ROWS_OF_ONE_MODEL:
         candidate, classes, alpha = trials[0].of(True).candidate, trials[0].classes, trials[0].alpha
+        if len(classes) > settings.learned_classes:  # whose weights are codes of class means
+            candidate = with_all_rows(candidate, collected.all_sums().with_rows())
     else:
         kind = trials[0].kind if trials else None  # that of the model which was judged
         of_all_rows = quiet if len(parts) == 1 else settings
@@ -86,7 +88,7 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
     prior = _prior(settings, collected.all_sums().with_rows())
     of_prior = [trial.of(accepted).prior_temperature for trial in trials]
     of_prior = of_prior or [1.0 / candidate.sharpness]
-    model = candidate.model(classes, prior, math.exp(float(np.mean(np.log(of_prior)))))
+    model = candidate.model(classes, prior, float(np.mean(of_prior)))
     if trials:
         judged = Judged.joined([trial.of(accepted).judged for trial in trials])
         length = chosen_length(judged, settings.rescore)

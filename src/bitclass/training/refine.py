@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeGuard
 
@@ -30,7 +30,7 @@ from bitclass.training.steps import (
     SparseProjection,
     Steps,
 )
-from bitclass.training.sums import Sample
+from bitclass.training.sums import Sample, Sums
 
 __all__ = [
     "RESCORE_LENGTHS",
@@ -46,6 +46,7 @@ __all__ = [
     "refine",
     "score_deviation",
     "sharpness",
+    "with_all_rows",
 ]
 
 # Row visits in total, at most and at least, and epochs; similarities to anchors need more.
@@ -448,6 +449,19 @@ def _accuracy(steps: Steps, rows: Any, y: NDArray[np.intp], judged: Sample) -> f
     return float(np.average(scores.argmax(axis=1) == y[some], weights=judged.weights[some]))
 
 
+def with_all_rows(candidate: Candidate, sums: Sums) -> Candidate:
+    """A model of wide rows whose weights are the codes of the class means of all rows."""
+    hash_function = candidate.hash_function
+    if hash_function.columns is None:
+        return candidate
+    weights = np.empty_like(candidate.weights)
+    of_classes = sp.csr_array(sums.feature_sums)[:, hash_function.columns]
+    for part in class_blocks(len(weights)):
+        scores = of_classes[part] @ hash_function.projection / sums.mass[part, None]
+        weights[part] = sign(scores + hash_function.intercept)
+    return replace(candidate, weights=weights)
+
+
 # -------------------------------------------------------------------------------------------------
 # The judge
 # -------------------------------------------------------------------------------------------------
@@ -553,7 +567,9 @@ def prior_temperature(
     classes among them.
     """
     n_classes = len(classes)
-    if n_classes > _MAX_BIASED_CLASSES or np.ptp(shares) <= 1e-9:
+    if n_classes > _MAX_BIASED_CLASSES:
+        return 0.0  # the shares of so many classes are hardly known
+    if np.ptp(shares) <= 1e-9:
         return 1.0 / candidate.sharpness
     some = sample_rows(len(rows), 512)
     y = np.searchsorted(classes, rows.labels[some])
