@@ -2,6 +2,8 @@
 
 import pytest
 
+from bitclass.training import refine
+
 from . import clusters
 
 
@@ -15,3 +17,11 @@ def shared_cluster():
 def client(shared_cluster):
     with shared_cluster.as_current():
         yield shared_cluster
+
+
+@pytest.fixture(scope="package", autouse=True)
+def usual_refinement(short_refinement):
+    """Other processes refine by the usual number of steps, so this one must."""
+    shortened, refine._MIN_VISITS = refine._MIN_VISITS, short_refinement
+    yield
+    refine._MIN_VISITS = shortened

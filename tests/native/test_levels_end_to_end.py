@@ -83,7 +83,7 @@ def expected() -> dict[str, Digests]:
 @pytest.mark.parametrize("level", _kernels.available_levels())
 def test_models_and_predictions_are_the_same(expected: dict[str, Digests], level: str) -> None:
     assert (
-        len({digests["codes"] for digests in expected.values()}) > 4
+        len({digests["codes"] for digests in expected.values()}) >= 4
     )  # different kinds of models differ
     for kind, digests in fit_and_predict(level).items():
         assert digests == [expected[kind]] * 2, kind
