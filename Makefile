@@ -61,7 +61,7 @@ format: setup  ## format the code
 	$(BIN)/ruff check --fix .
 
 $(VENV)/bench: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
 	@touch $@
 
 bench: $(VENV)/bench  ## speed relative to other libraries (about 10 minutes)

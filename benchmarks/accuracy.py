@@ -21,14 +21,17 @@ from sklearn.model_selection import train_test_split
 
 from bitclass import BinaryCodeClassifier
 from bitclass.cli.evaluate import calibration_bins, calibration_error
+from bitclass.paper import PaperClassifier
 from harness import DATA, NAMES, RESULTS, Rows, load, present, seconds_of, sweep, write_page
 
+Classifier = BinaryCodeClassifier | PaperClassifier
+
 #: The methods to compare.
-METHODS: dict[str, Callable[..., BinaryCodeClassifier]] = {
+METHODS: dict[str, Callable[..., Classifier]] = {
     "default": BinaryCodeClassifier,
     "refine=False": partial(BinaryCodeClassifier, refine=False),
-    "paper, hinge": partial(BinaryCodeClassifier.paper, loss="hinge"),
-    "paper, exponential": partial(BinaryCodeClassifier.paper, loss="exponential"),
+    "paper, hinge": partial(PaperClassifier, loss="hinge"),
+    "paper, exponential": partial(PaperClassifier, loss="exponential"),
 }
 #: Test accuracy of LinearSVC with the C that is best on the test rows, and of a linear softmax.
 LINEAR = {
@@ -56,7 +59,7 @@ def held_out(rows: Rows, seed: int) -> Rows:
     return Rows(X, y, X_test, y_test)
 
 
-def fit_and_measure(rows: Rows, classifier: BinaryCodeClassifier) -> dict[str, Any]:
+def fit_and_measure(rows: Rows, classifier: Classifier) -> dict[str, Any]:
     """Fit on the training rows and measure on the test rows."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -75,7 +78,7 @@ def fit_and_measure(rows: Rows, classifier: BinaryCodeClassifier) -> dict[str, A
         "top5": round(float((top == rows.y_test[:, None]).any(axis=1).mean()), 5),
         "calibration_error": round(calibration_error(bins), 4),
         "fit_seconds": round(seconds, 2),
-        "epochs": (classifier.refinement_ or {}).get("epochs", 0),
+        "epochs": len(classifier.report_.epochs) if hasattr(classifier, "report_") else "",
     }
 
 
@@ -141,9 +144,9 @@ def main() -> None:
         rows = loaded(cell["data"])
         if cell["split"] != "test":
             rows = held_out(rows, cell["seed"])
-        kernel = None if cell["kernel"] == "linear" else cell["kernel"]
+        options = {} if cell["kernel"] == "linear" else {"kernel": cell["kernel"]}
         make = METHODS[cell["method"]]
-        classifier = make(n_bits=cell["n_bits"], random_state=cell["seed"], kernel=kernel)
+        classifier = make(n_bits=cell["n_bits"], random_state=cell["seed"], **options)
         return fit_and_measure(rows, classifier)
 
     try:

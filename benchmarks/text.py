@@ -169,7 +169,7 @@ def place_names() -> list[Result]:
             hasher.partial_fit(batch.texts)
         rows = TextRows(names, hasher.features_)
         ours = BinaryCodeClassifier(256, random_state=0)
-        ours.fit_batches(lambda _: rows.pairs())
+        ours.fit_batches(rows.pairs)
         seconds = time.perf_counter() - start
         path = Path(folder) / "model.safetensors"
         save(path, ours.packed().with_text(hasher.features_), projection="int8")

@@ -18,7 +18,8 @@ classifier = BinaryCodeClassifier(n_bits=128, random_state=0).fit(X, y)
 print(f"accuracy: {classifier.score(X_test, y_test):.3f}")
 
 # The best classes, their Hamming distances and probabilities.
-labels, distances, probabilities = classifier.top_classes(X_test[:3], k=2, probabilities=True)
+labels, distances, probabilities, _ = classifier.top_classes(X_test[:3], k=2, probabilities=True)
+assert probabilities is not None  # they were asked for
 for true, best, bits, p in zip(y_test, labels, distances, probabilities, strict=False):
     print(f"digit {true}: {best.tolist()} at {bits.tolist()} bits, {p.round(3).tolist()}")
 
@@ -33,15 +34,15 @@ for loss in ("hinge", "exponential"):
 
 # A class that appears later: the hash function is extended, without the old rows.
 is_new = y == 9
-online = BinaryCodeClassifier(n_bits=128, random_state=0).fit(X[~is_new], y[~is_new])
-online.partial_fit(X[is_new], y[is_new])
+online = BinaryCodeClassifier(n_bits=128, keep_sums=True, random_state=0)
+online.fit(X[~is_new], y[~is_new]).partial_fit(X[is_new], y[is_new])
 print(f"accuracy with the 9 added later: {online.score(X_test, y_test):.3f}")
 
 
 # Rows in batches, as from a file larger than memory.
-def batches(start_row: int) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
-    """Yield the rows from `start_row` on, always in the same order."""
-    for first in range(start_row, len(X), 500):
+def batches() -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+    """Yield the rows, always in the same order."""
+    for first in range(0, len(X), 500):
         yield X[first : first + 500], y[first : first + 500]
 
 

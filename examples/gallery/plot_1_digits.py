@@ -36,7 +36,8 @@ plt.show()
 
 # %%
 # The nearest classes of a row, with their Hamming distances and calibrated probabilities:
-labels, distances, probabilities = classifier.top_classes(X_test[:5], k=3, probabilities=True)
+labels, distances, probabilities, _ = classifier.top_classes(X_test[:5], k=3, probabilities=True)
+assert probabilities is not None  # they were asked for
 figure, panels = plt.subplots(1, 5, figsize=(8, 2.4), layout="constrained")
 for row, panel in enumerate(panels):
     panel.imshow(X_test[row].reshape(8, 8), cmap="gray_r")

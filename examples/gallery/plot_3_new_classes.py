@@ -2,8 +2,8 @@
 Adding classes and rows without the original rows
 =================================================
 
-The classifier keeps sums over its training rows, not the rows themselves. ``partial_fit`` adds to
-these sums: more rows of known classes, or new classes.
+With ``keep_sums=True``, the classifier keeps sums over its training rows and a sample of them.
+``partial_fit`` adds to these: more rows of known classes, or new classes.
 """
 
 # %%
@@ -18,7 +18,8 @@ X, X_test, y, y_test = train_test_split(
     *load_digits(return_X_y=True), test_size=0.25, random_state=0
 )
 known = y < 7
-classifier = BinaryCodeClassifier(n_bits=128, random_state=0).fit(X[known], y[known])
+classifier = BinaryCodeClassifier(n_bits=128, keep_sums=True, random_state=0)
+classifier.fit(X[known], y[known])
 history = [("0 to 6", classifier.score(X_test[y_test < 7], y_test[y_test < 7]))]
 
 for digit in (7, 8, 9):
@@ -39,6 +40,6 @@ panel.set(ylim=(0.8, 1), ylabel="accuracy on the classes seen so far")
 plt.show()
 
 # %%
-# A class can also be removed. The others keep their weights.
+# A class can also be removed.
 classifier.remove_classes([9])
 print(classifier.classes_)
