@@ -158,10 +158,11 @@ def run_incremental(refine: bool, what: str) -> dict[str, float]:
     order = np.random.default_rng(2).permutation(SIZES[2])
     is_old, is_new = (np.isin(np.arange(SIZES[2]), order[i * N_START :][:N_START]) for i in (0, 1))
     old, new = is_old[data.y], is_new[data.y]
-    model = BinaryCodeClassifier(256, refine=refine, random_state=0)
+    later = what == INCREMENTAL[1]
+    model = BinaryCodeClassifier(256, refine=refine, keep_sums=later, random_state=0)
     first = old | new if what == INCREMENTAL[2] else old
     model.fit(data.X[first], data.y[first])
-    if what == INCREMENTAL[1]:
+    if later:
         model.partial_fit(data.X[new], data.y[new], classes=np.flatnonzero(is_old | is_new))
     found = {}
     for face, (X, y) in data.tests.items():

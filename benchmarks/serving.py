@@ -120,25 +120,47 @@ def request_of(X: np.ndarray[Any, Any], binary: bool) -> bytes:
     return f"POST {path} HTTP/1.1\r\n{lines}\r\n".encode() + body
 
 
-async def load(port: int, request: bytes, n_clients: int, seconds: float) -> list[float]:
-    """Latencies of all requests; each client waits for the answer before its next request."""
+async def load(
+    port: int, request: bytes, n_clients: int, seconds: float
+) -> tuple[list[float], int]:
+    """Latencies of all answers, and the number of refusals.
+
+    Each client waits for the answer before its next request. If the service is too busy (503), it
+    tries again when the service says, which counts as part of the latency.
+    """
     end = time.perf_counter() + seconds
     latencies: list[float] = []
+    n_refused = 0
 
     async def client() -> None:
+        nonlocal n_refused
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        while (start := time.perf_counter()) < end:
+        start = time.perf_counter()
+        while start < end:
             writer.write(request)
             head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(field(head, "content-length")))
+            if head.startswith(b"HTTP/1.1 503"):
+                n_refused += 1
+                writer.close()
+                await asyncio.sleep(float(field(head, "retry-after")))
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                continue
             assert head.startswith(b"HTTP/1.1 200"), head
-            length = re.search(rb"\ncontent-length: (\d+)", head, re.IGNORECASE)
-            assert length is not None
-            await reader.readexactly(int(length[1]))
-            latencies.append(time.perf_counter() - start)
+            now = time.perf_counter()
+            latencies.append(now - start)
+            start = now
         writer.close()
 
     await asyncio.gather(*(client() for _ in range(n_clients)))
-    return latencies
+    return latencies, n_refused
+
+
+def field(head: bytes, name: str) -> bytes:
+    """A header of an answer."""
+    found = re.search(rb"\n%s: ([^\r]*)" % name.encode(), head, re.IGNORECASE)
+    assert found is not None, head
+    return found[1]
 
 
 def main() -> None:
@@ -216,14 +238,15 @@ def measure(
     for i in range(rounds + 1):
         for name, (port, request) in cases.items():
             start = time.perf_counter()
-            latencies = asyncio.run(load(port, request, n_clients, seconds))
+            latencies, refused = asyncio.run(load(port, request, n_clients, seconds))
             elapsed = time.perf_counter() - start  # the last answers arrive after the end
             if i:  # the first round warms up
                 percentiles = np.percentile(latencies, [50, 99]) * 1e3
-                found[name].append((len(latencies) / elapsed, *percentiles))
+                found[name].append((len(latencies) / elapsed, *percentiles, refused))
     table = []
     for name, results in found.items():
-        rate, p50, p99 = (float(statistics.median(values)) for values in zip(*results, strict=True))
+        medians = (float(statistics.median(values)) for values in zip(*results, strict=True))
+        rate, p50, p99, refused = medians
         table.append(
             {
                 "clients": n_clients,
@@ -232,6 +255,7 @@ def measure(
                 "requests per second": rate,
                 "p50, ms": p50,
                 "p99, ms": p99,
+                "refused": int(refused),
             }
         )
     return table

@@ -101,13 +101,22 @@ def on_host(array: Any, name: str) -> Any:
         raise ValueError(f"{name} must not require gradients: pass {name}.detach()")
     try:
         if is_on_gpu(array) or str(array.dtype).endswith("bfloat16"):
-            from bitclass.device import to_numpy  # imports torch
-
-            return to_numpy(array)
+            return _copied_by_torch(array)
         # Of a tensor with a bit that negates it, DLPack exports the wrong numbers.
         return np.asarray(array) if hasattr(array, "__array__") else np.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError) as error:
         raise ValueError(f"{name} must be a dense array of real numbers: {error}") from None
+
+
+def _copied_by_torch(array: Any) -> NDArray[Any]:
+    """Copy an array of any library and device to NumPy; bfloat16 becomes float32."""
+    import torch
+    from torch.utils.dlpack import from_dlpack
+
+    tensor = array if isinstance(array, torch.Tensor) else from_dlpack(array)
+    tensor = tensor.cpu().resolve_neg()
+    values: NDArray[Any] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return values
 
 
 class RowError(ValueError):

@@ -18,7 +18,7 @@ from torch.utils.dlpack import from_dlpack
 
 from bitclass._native.prediction import QUANTISED_MAX
 
-__all__ = ["DeviceModel", "predict", "to_numpy"]
+__all__ = ["DeviceModel", "predict"]
 
 Tensor = Any  # torch, which is optional, need not be installed to check types
 
@@ -37,20 +37,6 @@ _BIAS_COLUMNS = 8
 _CACHE: WeakKeyDictionary[Any, DeviceModel] = WeakKeyDictionary()
 
 
-def to_numpy(X: Any) -> NDArray[Any]:
-    """Copy an array of any library and device to NumPy; bfloat16 becomes float32."""
-    tensor = _as_tensor(X).cpu().resolve_neg()
-    values: NDArray[Any] = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    return values
-
-
-def _as_tensor(X: Any) -> Tensor:
-    tensor = X if isinstance(X, torch.Tensor) else from_dlpack(X)
-    if tensor.layout != torch.strided:
-        raise ValueError("X must be a dense array, found a sparse tensor: pass X.to_dense()")
-    return tensor
-
-
 def predict(model: Any, X: Any) -> Any:
     """Labels (n,) of rows on a device, for a model whose hash function is linear.
 
@@ -64,7 +50,9 @@ def predict(model: Any, X: Any) -> Any:
     (n,) array
         Integer labels of the library and on the device of X, all others in NumPy.
     """
-    rows = _as_tensor(X)
+    rows = X if isinstance(X, torch.Tensor) else from_dlpack(X)
+    if rows.layout != torch.strided:
+        raise ValueError("X must be a dense array, found a sparse tensor: pass X.to_dense()")
     if rows.requires_grad:
         raise ValueError("X must not require gradients: pass X.detach()")
     if rows.ndim != 2 or rows.shape[1] != model.n_features:
