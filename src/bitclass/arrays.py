@@ -30,7 +30,7 @@ __all__ = [
 # NDArray, scipy.sparse CSR or `_native.SparseRows`; prediction must not import SciPy.
 Features = Any
 
-_BLOCK_BYTES = 8 << 20
+_BLOCK_BYTES = 4 << 20
 _CLASSES_PER_BLOCK = 1 << 14
 _EXACT_IN_FLOAT32 = frozenset("?bBhHef")
 # The number of the CPU among the devices of DLPack.

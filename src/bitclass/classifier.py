@@ -39,7 +39,7 @@ from bitclass.summary import make_summary, read_summary
 from bitclass.training.anchors import anchor_count, choose_anchors
 from bitclass.training.fit import Fitted, fit_model, judged_groups
 from bitclass.training.settings import Settings
-from bitclass.training.sums import Collected, Sums, standardisation
+from bitclass.training.sums import Collected, Sums, random_sample, standardisation
 from bitclass.training.sums_file import load_sums, save_sums, sums_path
 
 __all__ = ["BinaryCodeClassifier"]
@@ -361,14 +361,13 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 "batches must be a callable that returns a new iterator each time if kernel='rbf': "
                 "the anchors are drawn from a sample of all rows before these are summed"
             )
-        sampled: Collected | None = None
-        for X, labels, weights, _ in self._checked_batches(batches):
-            if sampled is None:
-                sampled = Collected(Sums.of_wide(X.shape[1]), 0, _ROWS_FOR_SIMILARITIES, 0)
-            sampled.add_to_pool(X, labels, weights)
+        sampled, n_rows = None, 0
+        for X, labels, _, _ in self._checked_batches(batches):
+            sampled = random_sample(sampled, X, labels, n_rows, _ROWS_FOR_SIMILARITIES)
+            n_rows += len(labels)
         if sampled is None:
             raise ValueError("batches must yield at least one batch with rows, found none")
-        return sampled.pool.X, sampled.pool.weights
+        return sampled.X, sampled.weights
 
     def partial_fit(
         self,

@@ -32,6 +32,10 @@ def test_accuracy_at_128_bits(name, loss):
         X, y, X_test, y_test = (arrays[k] for k in ("X_train", "y_train", "X_test", "y_test"))
     found = {}
     for codes in ("random", "projection"):
-        model = PaperClassifier(128, loss=loss, initial_codes=codes, random_state=0).fit(X, y)
-        found[codes] = model.score(X_test, y_test)
+        models = [
+            PaperClassifier(128, loss=loss, initial_codes=codes, random_state=seed).fit(X, y)
+            # Accuracies on letters, which are quick to learn, vary by a point and a half.
+            for seed in range(4 if name == "letter16" else 1)
+        ]
+        found[codes] = float(np.mean([model.score(X_test, y_test) for model in models]))
     assert max(found.values()) >= FLOORS[name], found

@@ -606,10 +606,13 @@ class _WideScatter:
         within[(counts == counts.min())[X.indices]] = np.inf  # columns not kept without the row
         tried = [
             self._leave_one_out(one, own_units, X, within, y, classes, weights)
-            for one in (ALPHAS if alpha is None else (alpha,))
+            for one in (ALPHAS[3:] if alpha is None else (alpha,))
             for own_units in (True, False)
         ]
-        return max(tried, key=lambda penalty: penalty.likelihood)
+        best = max(penalty.likelihood for penalty in tried)
+        # If classes are as good as separated, small penalties look the same, and are not.
+        good = [penalty for penalty in tried if penalty.likelihood >= best - 1e-3]
+        return max(good, key=lambda penalty: penalty.alpha)
 
     def _means_of(
         self, classes: NDArray[np.intp], columns: NDArray[np.int32]

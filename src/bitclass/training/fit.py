@@ -106,7 +106,8 @@ def _final(
     settings: Settings, collected: Collected, accepted: bool, kind: str | None
 ) -> tuple[Candidate, ClosedForm, Refinement | None]:
     """The chosen kind of model of all rows, its closed form, and how it was refined."""
-    sums, sample = collected.without(np.zeros(len(collected.pool), dtype=bool))
+    nothing = np.zeros(len(collected.pool), dtype=bool)
+    sums, sample = collected.without(nothing, with_sample=accepted)
     closed, start = _closed(settings, sums.with_rows(), sample, kind)
     if not accepted:
         return candidate_of(closed), closed, None
@@ -210,7 +211,7 @@ class _Trial:
 
 
 def _try(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_]) -> _Trial:
-    sums, sample = collected.without(is_judged)
+    sums, sample = collected.without(is_judged, with_sample=bool(settings.refine))
     sums = sums.with_rows()
     judged = collected.pool.take(np.flatnonzero(is_judged))
     judged = judged.take(np.flatnonzero(np.isin(judged.labels, sums.classes)))

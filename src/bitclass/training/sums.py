@@ -23,7 +23,7 @@ from bitclass.arrays import Features, compute_dtype, dense_rows, row_blocks, sam
 from bitclass.hash_function import RbfAnchors
 from bitclass.labels import check_label_kinds, joined_labels, which_classes
 
-__all__ = ["Collected", "Sample", "Sums", "standardisation"]
+__all__ = ["Collected", "Sample", "Sums", "random_sample", "standardisation"]
 
 # Sample weights outside this range are multiplied in float64.
 _FLOAT32_WEIGHTS = (1e-12, 1e12)
@@ -497,6 +497,16 @@ def random_keys(rows: NDArray[np.intp], seed: int) -> NDArray[np.float64]:
     return np.asarray((mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
 
 
+def random_sample(
+    kept: Sample | None, X: Features, labels: NDArray[Any], n_before: int, n_rows: int
+) -> Sample:
+    """At most `n_rows` random rows of those kept so far and a batch, after `n_before` rows."""
+    keys = random_keys(np.arange(n_before, n_before + len(labels)), 0)
+    batch = Sample(X, labels, np.ones(len(labels)), keys)
+    joined = batch if kept is None else Sample.joined([kept, batch])
+    return joined.take(np.sort(np.argsort(joined.keys, kind="stable")[:n_rows]))
+
+
 class Collected:
     """Rows that were collected for training: summed, waiting in the pool, or sampled.
 
@@ -597,13 +607,6 @@ class Collected:
         if classes is not None:
             self.sums.add_classes(classes)
 
-    def add_to_pool(self, X: Features, labels: NDArray[Any], weights: NDArray[np.float64]) -> None:
-        """Add rows to the pool; those that leave it are forgotten."""
-        keys = random_keys(np.arange(self.n_rows, self.n_rows + len(labels)), self.seed)
-        self.n_rows += len(labels)
-        joined = Sample.joined([*self._waiting, Sample(X, labels, weights, keys)])
-        self._waiting = [joined.take(np.sort(np.argsort(joined.keys)[: self._pool_rows]))]
-
     def keep_in_pool(self, rows: Sample) -> None:
         """Put rows into the pool that were there before."""
         self._waiting.append(rows)
@@ -633,7 +636,9 @@ class Collected:
                 continue
             # A weight of 0 leaves a row out of the sums without a copy of all others.
             sums.add(part.features(), part.labels, np.where(stays, 0.0, part.weights))
-            kept.append(part.take(np.flatnonzero(stays)))
+            # In the order of the keys, in which the pool is kept.
+            chosen = np.flatnonzero(stays)
+            kept.append(part.take(chosen[np.argsort(part.keys[chosen], kind="stable")]))
             sampled.append(part.select(np.flatnonzero(~stays)))
         self.sums.merge(sums)  # all at once: an exception must not leave some rows counted twice
         self._waiting = kept
@@ -684,13 +689,18 @@ class Collected:
             sums.add(self.pool.X, self.pool.labels, self.pool.weights)
         return sums
 
-    def without(self, judged: NDArray[np.bool_]) -> tuple[Sums, Sample]:
-        """Sums and rows to train on, if some rows of the pool (a mask) are left out."""
+    def without(
+        self, judged: NDArray[np.bool_], *, with_sample: bool = True
+    ) -> tuple[Sums, Sample]:
+        """Sums and rows to train on, if some rows of the pool (a mask) are left out.
+
+        The rows are those of the pool and, `with_sample`, all others at hand.
+        """
         rest = self.pool.take(np.flatnonzero(~judged))
         sums = self.sums.copy()
         if len(rest):
             sums.add(rest.X, rest.labels, rest.weights)
-        sample = self.sample
+        sample = self.sample if with_sample or not len(rest) else None
         return sums, rest if sample is None else Sample.joined([rest, sample])
 
     def kept(self, max_bytes: int) -> Collected:
