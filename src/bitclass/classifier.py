@@ -114,7 +114,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     prior : {"train", "uniform"} or array of shape (n_classes,), default="train"
         Shares of the classes where the model is used: as frequent as in the (weighted) training
-        rows, all equally frequent, or given in the order of `classes_`.
+        rows, all equally frequent, or given in the order of `classes_`. With more than 1,024
+        classes, "train" is the same as "uniform".
 
     keep_sums : bool, default=False
         Whether `fit` keeps the sums over the rows and a sample of them, so that `partial_fit` can
@@ -126,7 +127,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         all these cores.
 
     max_time : float or None, default=None
-        Seconds after which `fit` stops refining and keeps the best model so far. The steps before
+        Seconds after which `fit` stops refining and judges the model as it is. The steps before
         refinement always run to completion.
 
     random_state : int, RandomState instance or None, default=None
@@ -249,8 +250,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         callback : callable, optional
             Called after each epoch of refinement with an object that has the attributes `epoch`,
             `n_epochs`, `accuracy` (on the held-out rows) and `objective` (mean cross-entropy of
-            the training rows). If it returns True, refinement stops and the best model so far is
-            kept.
+            the training rows). If it returns True, refinement stops and the model is judged as
+            it is.
 
         Returns
         -------

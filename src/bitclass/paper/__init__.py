@@ -5,9 +5,9 @@
 
 ==================  ================================================================================
 `starting_codes`    the codes b_i that section 3 supposes given
-`losses`            equation (3): any non-decreasing loss of the margin
-`alternation`       section 3.1: W-steps (8) to (10) and B-steps (12) to (15); 3.2: (19) and (20)
-`bqp`               problem (9): Algorithm 1, and beyond the paper a minimum cut
+`losses`            equations (3) and (8): any non-decreasing loss of the margin
+`alternation`       section 3.1: W-steps (9) and (10) and B-steps (12) to (15); 3.2: (19) and (20)
+`bqp`               problem (9): Algorithm 1 by a kernel, and beyond the paper a minimum cut
 `ridge`             section 3.3: the hash function (1)
 `classifier`        the estimator, and prediction by (21)
 ==================  ================================================================================

@@ -30,6 +30,7 @@ __all__ = ["ClosedForm", "DenseWhitening", "Whitening", "WideWhitening", "closed
 #: similarities are nearly collinear, from a small one.
 ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
 _FIRST_ALPHA, _FIRST_KERNEL_ALPHA = 1.0, 1e-4
+_WIDE_ALPHAS = ALPHAS[3:]  # smaller ones are below what rare columns tell
 # Rows and classes that leave-one-out is computed on: its cost is one product of this size per
 # penalty, and its standard error is then about 1 point. Penalties are compared along the leading
 # directions.
@@ -140,7 +141,7 @@ class _Scatter:
             between += weighted.T @ weighted
         within = gram - between
         self.n_within = sums.effective_rows - n_classes
-        if self.n_within < 0.5 * sums.effective_rows / n_classes or n_classes == total:
+        if self.n_within < 0.5 * sums.effective_rows / n_classes:
             # With one row per class there is no scatter within: that of all rows takes its place.
             within, self.n_within = gram, sums.effective_rows
         per_row = sums.effective_rows / total
@@ -606,7 +607,7 @@ class _WideScatter:
         within[(counts == counts.min())[X.indices]] = np.inf  # columns not kept without the row
         tried = [
             self._leave_one_out(one, own_units, X, within, y, classes, weights)
-            for one in (ALPHAS[3:] if alpha is None else (alpha,))
+            for one in (_WIDE_ALPHAS if alpha is None else (alpha,))
             for own_units in (True, False)
         ]
         best = max(penalty.likelihood for penalty in tried)

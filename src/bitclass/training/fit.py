@@ -47,6 +47,7 @@ _MIN_ROWS_OF_ONE_MODEL = 10_000
 # Temperature, in units of that of refinement, if no row can judge: about that of models of two rows
 # per class, which can be judged.
 _UNJUDGED_TEMPERATURE = 0.4
+_MAX_KNOWN_SHARES = 1024
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,8 @@ def _is_refinement_accepted(trials: list[_Trial]) -> bool:
 def _prior(settings: Settings, sums: Sums) -> NDArray[np.float64]:
     """Shares (C,) of the classes where the model is used."""
     if isinstance(settings.prior, str):
-        if settings.prior == "uniform":
+        # The shares of very many classes are hardly known.
+        if settings.prior == "uniform" or len(sums.classes) > _MAX_KNOWN_SHARES:
             return np.full(len(sums.classes), 1.0 / len(sums.classes))
         return np.asarray(sums.mass / sums.total)
     return settings.prior

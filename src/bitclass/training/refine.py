@@ -567,9 +567,7 @@ def prior_temperature(
     classes among them.
     """
     n_classes = len(classes)
-    if n_classes > _MAX_BIASED_CLASSES:
-        return 0.0  # the shares of so many classes are hardly known
-    if np.ptp(shares) <= 1e-9:
+    if n_classes > _MAX_BIASED_CLASSES or np.ptp(shares) <= 1e-9:
         return 1.0 / candidate.sharpness
     some = sample_rows(len(rows), 512)
     y = np.searchsorted(classes, rows.labels[some])

@@ -348,10 +348,6 @@ class Steps:
         losses, self._losses = self._losses, []
         return float(np.mean(losses)) if losses else 0.0
 
-    def restart(self, schedule: Schedule) -> None:
-        """Follow another schedule from its start."""
-        self._schedule, self.n_steps = schedule, 0
-
     def step(self, rows: Any, y: NDArray[np.intp], weights: NDArray[np.float32]) -> None:
         """Update projection, weights and bias on one mini-batch.
 

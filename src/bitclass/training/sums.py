@@ -66,7 +66,7 @@ class Sums:
     feature_sums : (C, d) float64 ``sum weight z`` over the rows of each class; CSR for wide rows
     gram : (d, d) float64 ``sum weight z z'``, None for wide rows
     squares : (d,) float64 ``sum weight x^2`` of wide rows
-    counts : (d,) int64, number of wide rows in which each column is not 0
+    counts : (d,) float64, number of wide rows in which each column is not 0
     n_rows : int
     mass_squares : float, sum of the squared sample weights
     """
