@@ -693,7 +693,7 @@ def test_an_interrupted_call_leaves_the_model_and_its_names(fitted, method, monk
     rows = frame if method == "partial_fit" else other
     given = ([(rows, y)],) if method == "fit_batches" else (rows, y)
 
-    def interrupt(*_):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:

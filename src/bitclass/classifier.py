@@ -262,19 +262,19 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             settings = self._checked_settings(callback)
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=True)
             check_class_weight(self.class_weight, labels)
-            judged = None
-            if groups is not None:
-                groups = check_groups(groups, X.shape[0])
-                judged = judged_groups(labels, groups, weights, settings.seed)
+            of_groups = None if groups is None else check_groups(groups, X.shape[0])
             used = weights > 0
             check_class_count(labels[used])  # before the work
             classes = np.unique(labels)  # those whose rows all have weight 0 count as known, too
             if not used.all():
                 X, labels, weights = X[used], labels[used], weights[used]
-                judged = None if judged is None else judged[used]
+                of_groups = None if of_groups is None else of_groups[used]
+            judged = None
+            if of_groups is not None:
+                judged = judged_groups(labels, of_groups, weights, settings.seed)
             with training_threads(self.n_jobs):
                 collected = self._start(settings, X, weights)
-                collected.add(X, labels, weights, classes, judged)
+                collected.add(X, labels, weights, classes, judged, copy=False)
                 self._learn(settings, collected, keep=self.keep_sums)
         return self
 
@@ -495,10 +495,12 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def _learn(self, settings: Settings, collected: Collected, *, keep: bool) -> None:
         """Fit the model to collected rows."""
-        classes = collected.classes
-        seen = classes[collected.masses() > 0]
-        check_class_count(seen)
-        settings = replace(settings, prior=check_prior(settings.prior, seen))
+        classes, seen = collected.classes, collected.masses() > 0
+        check_class_count(classes[seen])
+        prior = check_prior(settings.prior, classes)
+        if not isinstance(prior, str):
+            prior = prior[seen] / prior[seen].sum()
+        settings = replace(settings, prior=prior)
         fitted = fit_model(settings, collected)
         kept = collected.kept(_KEPT_BYTES) if keep else None
         self._state = _State(self.get_params(deep=False), kept, fitted, classes, True)

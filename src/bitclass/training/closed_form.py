@@ -209,6 +209,7 @@ class DenseWhitening:
         if n_extra:
             basis = _with_extra(basis, residual, n_extra)
         self.transform = _solve(factor, basis, transposed=True)
+        self.transform[scatter.constant] = 0.0
         self.covariance = basis.T @ residual @ basis
         self.within = np.sqrt(np.maximum(np.diag(self.covariance), 1e-12))
         means = white @ basis
@@ -340,6 +341,7 @@ def _shrunken_means(
     observed = np.einsum("cq,cq->q", means, means) / max(n_classes - 1, 1)
     counts = np.maximum(n, 1e-9)
     if n.max() <= 1.0 + 1e-9:  # one row per class: the scatter includes that of the means
+        observed = np.maximum(observed, 1e-30)
         return observed, means.astype(np.float32), np.full(n_classes, 0.5)
     lowest = np.maximum(_MIN_BETWEEN * observed, 1e-30)
     between = observed
@@ -347,9 +349,10 @@ def _shrunken_means(
         sums, total = np.zeros((2, len(observed)))
         for part in class_blocks(n_classes):
             share = counts[part, None] / (within + counts[part, None] * between)
-            sums += np.einsum("cq,cq->q", share, means[part] ** 2 - within / counts[part, None])
+            squares = means[part] ** 2 * (n_classes / max(n_classes - 1, 1))
+            sums += np.einsum("cq,cq->q", share, squares - within / counts[part, None])
             total += share.sum(axis=0)
-        between = np.maximum(sums / total * (n_classes / max(n_classes - 1, 1)), lowest)
+        between = np.maximum(sums / total, lowest)
     shrunken = np.empty(means.shape, dtype=np.float32)
     unknown = np.empty(n_classes)
     for part in class_blocks(n_classes):
@@ -425,6 +428,7 @@ def _choose_penalties(
     some = usable[sample_rows(len(usable), _LEAVE_ONE_OUT_ROWS)]
     Z = sums.features(rows.X, some if rows.rows is None else rows.rows[some])
     Z = Z.astype(np.float64) - scatter.centre
+    Z[:, scatter.constant] = 0.0
     weights = rows.weights[some] * (sums.effective_rows / sums.total)
     tried: dict[tuple[float, bool], Penalty] = {}
 
@@ -550,7 +554,8 @@ class _WideScatter:
     """
 
     def __init__(self, sums: Sums) -> None:
-        self.sums, self.columns = sums, _kept_columns(sums)
+        self.sums = sums
+        self.columns, self._least = _kept_columns(sums)
         n, total, n_rows = sums.rows_per_class, sums.total, sums.effective_rows
         of_classes = sp.csr_array(sums.feature_sums)[:, self.columns]
         self.means = sp.csr_array(sp.diags_array(1.0 / sums.mass) @ of_classes)
@@ -603,8 +608,8 @@ class _WideScatter:
         n_within = max(sums.effective_rows - len(sums.classes), 1.0)
         within = n_within * self.within[X.indices] - gain * (X.data - own) ** 2
         within = np.maximum(within, 0.0) / np.maximum(n_within - w[of_entries], 1.0)
-        counts = sums.counts[self.columns]
-        within[(counts == counts.min())[X.indices]] = np.inf  # columns not kept without the row
+        # Columns that would not be kept without the row.
+        within[(sums.counts[self.columns] <= self._least)[X.indices]] = np.inf
         tried = [
             self._leave_one_out(one, own_units, X, within, y, classes, weights)
             for one in (_WIDE_ALPHAS if alpha is None else (alpha,))
@@ -817,8 +822,8 @@ class WideWhitening:
         )
 
 
-def _kept_columns(sums: Sums) -> NDArray[np.int32]:
-    """Columns that occur often enough to be learned from.
+def _kept_columns(sums: Sums) -> tuple[NDArray[np.int32], int]:
+    """Columns that occur often enough to be learned from, and how often that is.
 
     A column seen in one row tells its class and nothing else; such columns are dropped only where
     rows have enough others.
@@ -827,7 +832,7 @@ def _kept_columns(sums: Sums) -> NDArray[np.int32]:
     left = (sums.counts[sums.counts >= least].sum() / max(sums.n_rows, 1) for least in wanted)
     least = next((one for one, n in zip(wanted, left, strict=True) if n >= _ENTRIES_LEFT), 1)
     kept = np.flatnonzero((sums.counts >= least) & (sums.squares > 0))
-    return (kept if len(kept) else np.zeros(1)).astype(np.int32)
+    return (kept if len(kept) else np.zeros(1)).astype(np.int32), least
 
 
 def _sparse_directions(means: sp.csr_array, q: int) -> NDArray[np.float32]:

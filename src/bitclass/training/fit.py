@@ -76,7 +76,11 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
     trials = [_try(settings if len(parts) == 1 else quiet, collected, part) for part in parts]
     accepted = _is_refinement_accepted(trials)
     refinement = trials[0].refinement if trials else None
-    if accepted and len(trials) == 1 and collected.n_rows >= _MIN_ROWS_OF_ONE_MODEL:
+    if len(trials) > 1 and settings.out_of_time:
+        accepted = False
+    was_stopped = refinement is not None and refinement.stopped is not None
+    is_large = collected.n_rows >= _MIN_ROWS_OF_ONE_MODEL or was_stopped or settings.out_of_time
+    if accepted and len(trials) == 1 and is_large:
         candidate, classes, alpha = trials[0].of(True).candidate, trials[0].classes, trials[0].alpha
         if len(classes) > settings.learned_classes:  # whose weights are codes of class means
             candidate = with_all_rows(candidate, collected.all_sums().with_rows())
@@ -86,7 +90,8 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
         candidate, closed, refined = _final(of_all_rows, collected, accepted, kind)
         classes, alpha = closed.whitening.sums.classes, closed.whitening.alpha
         refinement = refinement if len(parts) == 1 else refined
-    prior = _prior(settings, collected.all_sums().with_rows())
+    mass = collected.masses()
+    prior = _prior(settings, mass[mass > 0])
     of_prior = [trial.of(accepted).prior_temperature for trial in trials]
     of_prior = of_prior or [1.0 / candidate.sharpness]
     model = candidate.model(classes, prior, float(np.mean(of_prior)))
@@ -158,13 +163,13 @@ def _is_refinement_accepted(trials: list[_Trial]) -> bool:
     return choose(closed, Judged.joined(refined), 1.0 if len(trials) == 1 else 0.0)
 
 
-def _prior(settings: Settings, sums: Sums) -> NDArray[np.float64]:
-    """Shares (C,) of the classes where the model is used."""
+def _prior(settings: Settings, mass: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shares (C,) of the classes where the model is used; `mass` is their total weight."""
     if isinstance(settings.prior, str):
         # The shares of very many classes are hardly known.
-        if settings.prior == "uniform" or len(sums.classes) > _MAX_KNOWN_SHARES:
-            return np.full(len(sums.classes), 1.0 / len(sums.classes))
-        return np.asarray(sums.mass / sums.total)
+        if settings.prior == "uniform" or len(mass) > _MAX_KNOWN_SHARES:
+            return np.full(len(mass), 1.0 / len(mass))
+        return np.asarray(mass / mass.sum())
     return settings.prior
 
 
@@ -245,10 +250,10 @@ def _try(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_])
 
 
 def _prior_of_part(settings: Settings, collected: Collected, sums: Sums) -> NDArray[np.float64]:
-    prior = _prior(settings, sums)
+    prior = _prior(settings, sums.mass)
     if len(prior) != len(sums.classes):  # some classes have no rows in this part
-        everyone = collected.all_sums().with_rows()
-        prior = prior[np.searchsorted(everyone.classes, sums.classes)]
+        everyone = collected.classes[collected.masses() > 0]
+        prior = prior[np.searchsorted(everyone, sums.classes)]
     return prior / prior.sum()
 
 
@@ -296,6 +301,7 @@ def judged_groups(
     """
     classes, y = np.unique(labels, return_inverse=True)
     wanted = max(_JUDGED_SHARE * len(y), min(_MIN_JUDGED, _MAX_JUDGED_SHARE * len(y)))
+    wanted = min(wanted, max(_ENOUGH_JUDGED, _MIN_JUDGED_SHARE * len(y)))
     mass = np.bincount(y, weights, minlength=len(classes))
     lost, is_judged, n_judged = np.zeros(len(classes)), np.zeros(len(y), dtype=bool), 0
     by_group = np.split(np.argsort(groups, kind="stable"), np.cumsum(np.bincount(groups))[:-1])

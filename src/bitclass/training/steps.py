@@ -323,7 +323,8 @@ class Steps:
         self._class_means = class_means
         self._index: HammingIndex | None = None
         self._between_refits = max(_STEPS_BETWEEN_REFITS, len(weights) // _CLASSES_PER_STEP)
-        self.n_steps, self._losses = 0, [0.0]
+        self.n_steps = 0
+        self._losses: list[float] = []
         if class_means is None:
             assert means is not None
             self._latent = _latent_weights(means, weights)

@@ -355,7 +355,12 @@ class Sums:
         gone = which_classes(self.classes, labels)
         sums, share = self.feature_sums, self.mass[gone].sum() / max(self.total, 1e-300)
         if self.wide:
-            self.squares = self.squares * (1.0 - share)
+            scaled = sp.diags_array(1.0 / np.where(self.mass > 0, self.mass, 1.0)) @ sums
+            of_classes = sp.csr_array(scaled.multiply(sums))
+            between = np.asarray(of_classes.sum(axis=0)).ravel()
+            stays = np.asarray(of_classes[np.flatnonzero(~gone)].sum(axis=0)).ravel()
+            self.squares = (1.0 - share) * np.maximum(self.squares - between, 0.0) + stays
+            self.counts = self.counts * (1.0 - share)
         else:
             scaled = sums / np.sqrt(np.where(self.mass > 0, self.mass, 1.0))[:, None]
             within = self.gram - scaled.T @ scaled
@@ -579,6 +584,8 @@ class Collected:
         weights: NDArray[np.float64],
         classes: NDArray[Any] | None = None,
         judged: NDArray[np.bool_] | None = None,
+        *,
+        copy: bool = True,
     ) -> None:
         """Add a batch of rows.
 
@@ -589,20 +596,22 @@ class Collected:
         weights : (n,), positive
         classes : (k,) labels that are known from now on, with or without rows
         judged : (n,) mask of rows that must judge the model, optional
+        copy : bool, whether rows of the sample are copied, because X may be reused
         """
         known = self.classes
-        check_label_kinds(known, labels)
-        joined_labels(known, np.unique(labels))  # raises if they cannot be joined
+        for new in (labels, labels if classes is None else classes):
+            check_label_kinds(known, new)
+            known = joined_labels(known, np.unique(new))  # raises if they cannot be joined
         keys = random_keys(np.arange(self.n_rows, self.n_rows + len(labels)), self.seed)
         if judged is not None:
             keys[judged] = -1.0
             self._pool_rows = max(self._pool_rows, int(np.count_nonzero(judged)))
         batch = Sample(X, labels, weights, keys)
         if sum(map(len, self._waiting)) + len(batch) > self._pool_rows + self._pool_rows // 4:
-            self._sum(batch)
+            self._sum(batch, copy=copy)
         else:
             self.sums.check_rows(X)
-            self._waiting.append(batch.take(np.arange(len(batch))))  # a copy: X may be reused
+            self._waiting.append(batch.take(np.arange(len(batch))))
         self.n_rows += len(labels)
         if classes is not None:
             self.sums.add_classes(classes)
@@ -624,7 +633,7 @@ class Collected:
             np.add.at(masses, np.searchsorted(classes, part.labels), part.weights)
         return masses
 
-    def _sum(self, batch: Sample) -> None:
+    def _sum(self, batch: Sample, *, copy: bool = True) -> None:
         """Keep the rows with the smallest keys in the pool; sum the others, and sample them."""
         old = self.pool if self._waiting else batch.select(np.arange(0))
         keys = np.concatenate([old.keys, batch.keys])
@@ -639,7 +648,8 @@ class Collected:
             # In the order of the keys, in which the pool is kept.
             chosen = np.flatnonzero(stays)
             kept.append(part.take(chosen[np.argsort(part.keys[chosen], kind="stable")]))
-            sampled.append(part.select(np.flatnonzero(~stays)))
+            others = np.flatnonzero(~stays)
+            sampled.append(part.take(others) if copy else part.select(others))
         self.sums.merge(sums)  # all at once: an exception must not leave some rows counted twice
         self._waiting = kept
         self._sampled += sampled
