@@ -349,10 +349,9 @@ def _shrunken_means(
         sums, total = np.zeros((2, len(observed)))
         for part in class_blocks(n_classes):
             share = counts[part, None] / (within + counts[part, None] * between)
-            squares = means[part] ** 2 * (n_classes / max(n_classes - 1, 1))
-            sums += np.einsum("cq,cq->q", share, squares - within / counts[part, None])
+            sums += np.einsum("cq,cq->q", share, means[part] ** 2 - within / counts[part, None])
             total += share.sum(axis=0)
-        between = np.maximum(sums / total, lowest)
+        between = np.maximum(sums / total * (n_classes / max(n_classes - 1, 1)), lowest)
     shrunken = np.empty(means.shape, dtype=np.float32)
     unknown = np.empty(n_classes)
     for part in class_blocks(n_classes):
