@@ -9,8 +9,9 @@ scatter, wide rows by its diagonal.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.linalg
@@ -24,7 +25,19 @@ from bitclass.codes import sign
 from bitclass.hash_function import HashFunction
 from bitclass.training.sums import Sample, Sums
 
-__all__ = ["ClosedForm", "DenseWhitening", "Whitening", "WideWhitening", "closed_form", "whiten"]
+__all__ = [
+    "ClosedForm",
+    "DenseWhitening",
+    "Kind",
+    "Penalties",
+    "Whitening",
+    "WideWhitening",
+    "best_temperature",
+    "choose_penalties",
+    "closed_form",
+    "drawn_scores",
+    "whiten",
+]
 
 #: Penalties that leave-one-out chooses from, uphill from 1, or with kernel anchors, whose
 #: similarities are nearly collinear, from a small one.
@@ -36,6 +49,7 @@ _WIDE_ALPHAS = ALPHAS[3:]  # smaller ones are below what rare columns tell
 # directions.
 _LEAVE_ONE_OUT_ROWS, _LEAVE_ONE_OUT_CLASSES, _LEAVE_ONE_OUT_DIRECTIONS = 1024, 2048, 640
 _LEAVE_ONE_OUT_SCORES, _LEAVE_ONE_OUT_ENTRIES = 1 << 21, 1 << 20  # of wide rows
+_NOISE_ROWS = 256  # by which the number of noisy directions is estimated
 # Directions beyond those of the class means, in which rows vary most: with many rows, refinement
 # finds classes separated there, too. One per so many rows, so that they are known.
 _EXTRA_DIRECTIONS, _ROWS_PER_EXTRA_DIRECTION = 384, 4
@@ -52,6 +66,11 @@ _MAX_PAIRED_MEANS, _NEAREST_MEANS = 2048, 16
 _MAX_EXACT_DIRECTIONS = 512  # above, the leading directions are found by subspace iteration
 # Rows drawn from the sums, by which the kinds of hyperplanes are compared.
 _DRAWN_ROWS = 2000
+# Root mean squares of the scores F that are tried where these are fitted to the discriminant: the
+# smaller, the more linear is tanh, and the coarser the scores become in 8 bits.
+_SPREADS = (1.0, 0.5, 0.25)
+_LEAST_SQUARES_PENALTY = 1e-4
+_MAX_BIASED_CLASSES, _PRIOR_COUNT = 1024, 10.0
 # Entries per row that must be left where rare columns are dropped.
 _ENTRIES_LEFT = 8
 # Wide rows that stand for unseen ones.
@@ -69,6 +88,7 @@ class Whitening(Protocol):
     means : (C, k) float32, class means, shrunken by how few rows they come from
     within : (k,) standard deviation within classes along each coordinate
     between : (k,) variance of the class means along each coordinate
+    noise : (k,) variance of the mean of one row along each coordinate
     unknown : (C,) share of the variance of a class mean that its rows do not determine
     temperature : float, variance within classes of rows that were not seen
     """
@@ -79,6 +99,7 @@ class Whitening(Protocol):
     means: NDArray[np.float32]
     within: NDArray[np.float64]
     between: NDArray[np.float64]
+    noise: NDArray[np.float64]
     unknown: NDArray[np.float64]
 
     def draw(
@@ -108,6 +129,7 @@ class Penalty:
     own_units : bool, whether it is added in the features' own units, or to standardised features
     likelihood, accuracy : float, of rows that were left out one by one
     temperature : float, variance of such rows within classes
+    noise : variance of a whitened row, and in how many directions
     """
 
     alpha: float
@@ -115,6 +137,7 @@ class Penalty:
     likelihood: float = -math.inf
     accuracy: float = 0.0
     temperature: float = 1.0
+    noise: tuple[float, float] = (1.0, 1.0)
 
 
 class _Scatter:
@@ -204,22 +227,25 @@ class DenseWhitening:
         factor = scatter.factor(penalty.alpha, penalty.own_units)
         white = _solve(factor, scatter.means.T).T
         basis = _directions(white, min(len(sums.classes) - 1, n_directions, *white.shape))
-        n_means = basis.shape[1]
-        residual = _solve(factor, _solve(factor, scatter.within).T)
+        q = basis.shape[1]
+
+        def covariance(along: NDArray[np.float64]) -> NDArray[np.float64]:
+            return _solve(factor, scatter.within @ _solve(factor, along, transposed=True))
+
         if n_extra:
-            basis = _with_extra(basis, residual, n_extra)
+            basis = _with_extra(basis, covariance, n_extra)
         self.transform = _solve(factor, basis, transposed=True)
         self.transform[scatter.constant] = 0.0
-        self.covariance = basis.T @ residual @ basis
+        self.covariance = self.transform.T @ scatter.within @ self.transform
         self.within = np.sqrt(np.maximum(np.diag(self.covariance), 1e-12))
-        means = white @ basis
-        self.between, shrunken, self.unknown = _shrunken_means(
-            means[:, :n_means], sums.rows_per_class, self.within[:n_means] ** 2
+        means = white @ basis[:, :q]
+        k = basis.shape[1]
+        self.between, self.noise = np.zeros(k), np.ones(k)
+        self.means = np.zeros((len(means), k), dtype=np.float32)
+        self.noise[:q] = _noise_along_means(len(means), *penalty.noise, q)
+        self.between[:q], self.means[:, :q], self.unknown = _shrunken_means(
+            means, sums.rows_per_class, self.noise[:q]
         )
-        n_rest = basis.shape[1] - n_means
-        self.between = np.concatenate([self.between, np.zeros(n_rest)])
-        self.means = np.zeros((len(means), basis.shape[1]), dtype=np.float32)
-        self.means[:, :n_means] = shrunken
         self._noise: NDArray[np.float32] | None = None
 
     def rows(self, X: Features, chosen: slice | NDArray[np.intp]) -> NDArray[np.float32]:
@@ -301,7 +327,9 @@ def _orthonormal(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _with_extra(
-    basis: NDArray[np.float64], covariance: NDArray[np.float64], n_extra: int
+    basis: NDArray[np.float64],
+    covariance: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    n_extra: int,
 ) -> NDArray[np.float64]:
     """Basis extended by the directions of largest variance, found by subspace iteration."""
     d, q = basis.shape
@@ -314,22 +342,40 @@ def _with_extra(
         found = np.random.default_rng(0).standard_normal((d, min(n_extra + 16, d - q)))
         for _ in range(3):
             found -= basis @ (basis.T @ found)
-            found = _orthonormal(covariance @ found)
+            found = _orthonormal(covariance(found))
     found -= basis @ (basis.T @ found)
     found = _orthonormal(found)
-    small = found.T @ covariance @ found
+    small = found.T @ covariance(found)
     _, vectors = scipy.linalg.eigh(small, check_finite=False)
     return np.concatenate([basis, found @ vectors[:, ::-1][:, :n_extra]], axis=1)
 
 
+def _noise_along_means(
+    n_classes: int, variance: float, n_noisy: float, q: int
+) -> NDArray[np.float64]:
+    """Variance of noise along the leading directions (q,) of class means.
+
+    The directions are those in which the means vary most, and so does their noise: that of all
+    dimensions is found in C - 1 directions, unevenly. With noise in D dimensions the variances
+    along them follow the law of Marchenko and Pastur for the ratio D / (C - 1).
+    """
+    n = max(n_classes - 1, 1)
+    ratio = n_noisy / n
+    angles = np.pi * (np.arange(1024) + 0.5) / 1024
+    values = 1.0 + ratio + 2.0 * math.sqrt(ratio) * np.cos(angles)  # from the largest
+    mass = np.cumsum(np.sin(angles) ** 2 / np.maximum(values, 1e-12))
+    places = (np.arange(q) + 0.5) / min(n, n_noisy)
+    return variance * np.interp(places, mass / mass[-1], values)
+
+
 def _shrunken_means(
-    means: NDArray[np.float64], n: NDArray[np.float64], within: NDArray[np.float64]
+    means: NDArray[np.float64], n: NDArray[np.float64], noise: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float32], NDArray[np.float64]]:
     """Class means (C, q) shrunken by empirical Bayes, as in probabilistic LDA.
 
     Along direction j the means of classes vary by b_j, the observed variance less the noise
-    ``within_j / n_c`` of a mean of n_c rows. Such a mean is multiplied by
-    ``n_c b_j / (within_j + n_c b_j)``.
+    ``noise_j / n_c`` of a mean of n_c rows. Such a mean is multiplied by
+    ``n_c b_j / (noise_j + n_c b_j)``.
 
     Returns
     -------
@@ -348,15 +394,15 @@ def _shrunken_means(
     for _ in range(3):  # each class counts by how well its mean is known
         sums, total = np.zeros((2, len(observed)))
         for part in class_blocks(n_classes):
-            share = counts[part, None] / (within + counts[part, None] * between)
-            sums += np.einsum("cq,cq->q", share, means[part] ** 2 - within / counts[part, None])
+            share = counts[part, None] / (noise + counts[part, None] * between)
+            sums += np.einsum("cq,cq->q", share, means[part] ** 2 - noise / counts[part, None])
             total += share.sum(axis=0)
         between = np.maximum(sums / total * (n_classes / max(n_classes - 1, 1)), lowest)
     shrunken = np.empty(means.shape, dtype=np.float32)
     unknown = np.empty(n_classes)
     for part in class_blocks(n_classes):
         known = counts[part, None] * between
-        known /= within + known
+        known /= noise + known
         shrunken[part] = means[part] * known
         unknown[part] = 1.0 - known @ between / between.sum()
     return between, shrunken, unknown
@@ -374,51 +420,67 @@ def _around_means(
         noise *= np.float32(math.sqrt(whitening.temperature))
     noise += whitening.means[y]
     if unseen:
-        n, within = whitening.sums.rows_per_class[y, None], whitening.within**2
-        variance = whitening.between * within / (within + n * whitening.between)
+        n, between = whitening.sums.rows_per_class[y, None], whitening.between
+        variance = between * whitening.noise / (whitening.noise + n * between)
         drawn = random.standard_normal(noise.shape, dtype=np.float32)
         noise += drawn * np.sqrt(variance).astype(np.float32)
     return noise
 
 
 def whiten(
-    sums: Sums, alpha: float | None, rows: Sample, n_bits: int, *, all_directions: bool = False
+    sums: Sums,
+    penalties: Penalties,
+    rows: Sample,
+    n_bits: int,
+    *,
+    all_directions: bool = False,
 ) -> tuple[Whitening, Whitening]:
     """Whiten by the scatter of the sums, for the closed form and for refinement.
-
-    The closed form wants the penalty that leave-one-out prefers. Refinement makes up for a larger
-    one, and works better in coordinates that noise does not fill: it gets the largest penalty that
-    is nearly as accurate.
 
     Parameters
     ----------
     sums : Sums, every class of which has rows
-    alpha : float, or None to choose it
-    rows : Sample of the summed rows, for leave-one-out
+    penalties : of both
+    rows : Sample of the summed rows
     n_bits : int
     all_directions : bool, whether to keep directions of low variance, too
     """
     if sums.wide:
-        wide = WideWhitening(sums, alpha, rows, n_bits)
+        wide = WideWhitening(sums, penalties[0], rows, n_bits)
         return wide, wide
     scatter = _Scatter(sums)
-    best, largest = _choose_penalties(scatter, rows, alpha)
     n_directions = n_bits + _EXTRA_DIRECTIONS
     n_extra = n_directions - min(len(sums.classes) - 1, len(sums.shift))
     n_extra = max(0, min(n_extra, int(scatter.n_within) // _ROWS_PER_EXTRA_DIRECTION))
     if all_directions:
         n_extra = len(sums.shift)
-    model = DenseWhitening(scatter, best, n_directions, 0)
+    model = DenseWhitening(scatter, penalties[0], n_directions, 0)
     if n_extra == 0:
         return model, model
-    return model, DenseWhitening(scatter, largest, n_directions, n_extra)
+    return model, DenseWhitening(scatter, penalties[1], n_directions, n_extra)
 
 
-def _choose_penalties(
-    scatter: _Scatter, rows: Sample, alpha: float | None
-) -> tuple[Penalty, Penalty]:
-    """The penalty of the highest likelihood, leaving one out, and the largest about as accurate."""
-    sums = scatter.sums
+#: Penalties for the closed form and for refinement.
+Penalties = tuple[Penalty, Penalty]
+
+
+def choose_penalties(sums: Sums, rows: Sample, alpha: float | None) -> Penalties:
+    """Penalties that leave-one-out prefers.
+
+    The closed form wants the one of the highest likelihood. Refinement makes up for a larger one,
+    and works better in coordinates that noise does not fill: it gets the largest one that is nearly
+    as accurate.
+
+    Parameters
+    ----------
+    sums : Sums, every class of which has rows
+    rows : Sample of the summed rows
+    alpha : float, or None to choose it
+    """
+    if sums.wide:
+        penalty = _WideScatter(sums).penalty(rows, alpha)
+        return penalty, penalty
+    scatter = _Scatter(sums)
     y = np.searchsorted(sums.classes, rows.labels)
     usable = np.flatnonzero(sums.rows_per_class[y] > 1.0 + 1e-9)
     if len(usable) < 2:  # nothing tells which directions are noise, so hardly any is scaled
@@ -492,12 +554,12 @@ def leave_one_out(
     A = _solve(factor, Z.T).T
     basis = _directions(white, min(len(n) - 1, _LEAVE_ONE_OUT_DIRECTIONS, *white.shape))
     means = white @ basis
-    along = _solve(factor, basis, transposed=True)
-    within = np.maximum(np.einsum("dq,dq->q", along, scatter.within @ along), 1e-12)
-    between, shrunken, _ = _shrunken_means(means, n, within)
     r = A - white[y]
     rr = np.einsum("md,md->m", r, r)
     n_y = n[y]
+    level, n_noisy = _noise_of_rows(r, rr, y, n_y)
+    noise = _noise_along_means(len(n), level, n_noisy, means.shape[1])
+    between, shrunken, _ = _shrunken_means(means, n, noise)
     left = np.maximum(n_y - weights, 1e-9)
     w = weights * n_y / (left * max(scatter.n_within, 1.0))
     gain = w / np.maximum(1.0 - w * rr, 1e-9)
@@ -512,31 +574,78 @@ def leave_one_out(
     scores = Aq @ M.T - 0.5 * np.einsum("cq,cq->c", M, M)
     scores += gain[:, None] * (ar[:, None] * across - 0.5 * across**2)
     # The mean of the row's own class, without the row. Part of it lies outside the directions of
-    # the class means; it is shrunken like an average direction.
+    # the class means; it is noise, and shrunken like that along an average direction.
     known = left[:, None] * between
-    known /= within + known
+    known /= noise + known
     mine = (means[y] - rq * (weights / left)[:, None]) * known
     outside = np.maximum(rr - np.einsum("mq,mq->m", rq, rq), 0.0)
-    rest = -(known @ between) / between.sum() * weights / left
+    rest = -known.mean(axis=1) * weights / left
     am = np.einsum("mq,mq->m", Aq, mine) + rest * outside
     mm = np.einsum("mq,mq->m", mine, mine) + rest**2 * outside
     mr = np.einsum("mq,mq->m", mine, rq) + rest * outside
     at = np.arange(len(y)), np.searchsorted(classes, y)
     scores[at] = am - 0.5 * mm + gain * (ar * mr - 0.5 * mr**2)
-    scores -= scores.max(axis=1, keepdims=True)
-    accuracy = float(np.average(scores[at] >= 0.0, weights=weights))
-    likelihood, temperature = max(
-        (
-            float(np.average(_log_likelihoods(scores / temperature, at), weights=weights)),
-            temperature,
-        )
-        for temperature in 2.0 ** np.arange(-1.0, 6.5, 0.5)
+    log_shares = np.log(scatter.sums.mass[classes] / scatter.sums.total)
+    temperature, likelihood, accuracy = best_temperature(scores, at, weights, log_shares)
+    return Penalty(alpha, own_units, likelihood, accuracy, temperature, (level, n_noisy))
+
+
+def _noise_of_rows(
+    r: NDArray[np.float64], rr: NDArray[np.float64], y: NDArray[np.intp], n: NDArray[np.float64]
+) -> tuple[float, float]:
+    """Variance of whitened rows about their class means, and in how many directions.
+
+    Parameters
+    ----------
+    r : (m, d), the differences, and `rr` their squared lengths
+    y, n : (m,) the class of each row, and how many rows it has
+    """
+    unbiased = n / np.maximum(n - 1.0, 0.5)  # a mean is near its own rows
+    trace = float(np.mean(rr * unbiased))
+    others = r[:_NOISE_ROWS]
+    products = (r @ others.T)[y[:, None] != y[: len(others)]]
+    squares = float(np.mean(products**2)) * float(np.mean(unbiased)) ** 2 if len(products) else 0.0
+    n_noisy = float(np.clip(trace**2 / max(squares, 1e-300), 1.0, r.shape[1]))
+    return trace / n_noisy, n_noisy
+
+
+def best_temperature(
+    scores: NDArray[Any],
+    at: Any,
+    weights: NDArray[np.float64] | None = None,
+    log_shares: NDArray[np.float64] | float = 0.0,
+) -> tuple[float, float, float]:
+    """Temperature at which rows are most likely, their mean log-likelihood, and their accuracy.
+
+    Parameters
+    ----------
+    scores : (m, C)
+    at : index of the true classes
+    weights : (m,), optional
+    log_shares : (C,), optional, logarithms of the shares of the classes
+    """
+    gaps = (scores - scores.max(axis=1, keepdims=True)).astype(np.float32)
+    shares = np.float32(log_shares)
+    unit = max(-float(gaps.mean()), 1e-30)
+
+    def logits(log_temperature: float) -> NDArray[np.float32]:
+        found = gaps * np.float32(math.exp(-log_temperature) / unit)
+        found += shares
+        return found
+
+    def loss(log_temperature: float) -> float:
+        found = logits(log_temperature)
+        found -= found.max(axis=1, keepdims=True)
+        own = found[at].astype(np.float64)
+        np.exp(found, out=found)
+        return float(np.average(np.log(found.sum(axis=1)) - own, weights=weights))
+
+    best = scipy.optimize.minimize_scalar(
+        loss, bounds=(-8.0, 5.0), method="bounded", options={"xatol": 0.05}
     )
-    return Penalty(alpha, own_units, likelihood, accuracy, temperature)
-
-
-def _log_likelihoods(scores: NDArray[np.float64], at: Any) -> NDArray[np.float64]:
-    return np.asarray(scores[at] - np.log(np.exp(scores).sum(axis=1)))
+    found = logits(float(best.x))
+    accuracy = np.average(found[at] >= found.max(axis=1), weights=weights)
+    return unit * math.exp(float(best.x)), -float(best.fun), float(accuracy)
 
 
 class _WideScatter:
@@ -666,30 +775,8 @@ class _WideScatter:
         own -= 0.5 * (n**2 * mm[at[1]] - 2.0 * n * w * am + w**2 * aa) / left**2
         scores -= 0.5 * mm
         scores[at] = own
-        return _at_best_temperature(alpha, own_units, scores, at, weights)
-
-
-def _at_best_temperature(
-    alpha: float,
-    own_units: bool,
-    scores: NDArray[np.float64],
-    at: Any,
-    weights: NDArray[np.float64],
-) -> Penalty:
-    scores -= scores.max(axis=1, keepdims=True)
-    accuracy = float(np.average(scores[at] >= 0.0, weights=weights))
-    scores32 = scores.astype(np.float32)
-
-    def loss(log_temperature: float) -> float:
-        logits = scores32 * np.float32(math.exp(-log_temperature))
-        own = logits[at]
-        np.exp(logits, out=logits)
-        return float(np.average(np.log(logits.sum(axis=1)) - own, weights=weights))
-
-    best = scipy.optimize.minimize_scalar(
-        loss, bounds=(-1.0, 10.0), method="bounded", options={"xatol": 0.1}
-    )
-    return Penalty(alpha, own_units, -float(best.fun), accuracy, math.exp(float(best.x)))
+        temperature, likelihood, accuracy = best_temperature(scores, at, weights)
+        return Penalty(alpha, own_units, likelihood, accuracy, temperature)
 
 
 class WideWhitening:
@@ -708,9 +795,8 @@ class WideWhitening:
     sparse : bool, whether rows are sparse; refinement of dense ones works on the coordinates
     """
 
-    def __init__(self, sums: Sums, alpha: float | None, rows: Sample, n_bits: int) -> None:
+    def __init__(self, sums: Sums, penalty: Penalty, rows: Sample, n_bits: int) -> None:
         scatter, self.sparse = _WideScatter(sums), not isinstance(rows.X, np.ndarray)
-        penalty = scatter.penalty(rows, alpha)
         self.sums, self.alpha, self.temperature = sums, penalty.alpha, 1.0
         self.columns, self.sizes = scatter.columns, scatter.sizes.astype(np.float32)
         factors = scatter.factors(penalty.alpha, penalty.own_units)
@@ -729,7 +815,7 @@ class WideWhitening:
         variance = variance.astype(np.float64) + 1e-12
         n = sums.rows_per_class
         self.between, self.means, self.unknown = _shrunken_means(coordinates, n, variance)
-        self.within = np.sqrt(variance)
+        self.within, self.noise = np.sqrt(variance), variance
         self.basis = basis * (factors * scatter.sizes)[:, None].astype(np.float32)
         self.centre = centre
 
@@ -855,6 +941,19 @@ def _sparse_directions(means: sp.csr_array, q: int) -> NDArray[np.float32]:
 # -------------------------------------------------------------------------------------------------
 
 
+class Kind(NamedTuple):
+    """Kind of hyperplanes.
+
+    Attributes
+    ----------
+    weights : str, the hyperplanes of whose signs the class weights are
+    spread : float, root mean square of the scores F if these are fitted to the discriminant
+    """
+
+    weights: str
+    spread: float | None = None
+
+
 @dataclass(frozen=True)
 class ClosedForm:
     """Projection, intercept and weights in whitened coordinates.
@@ -865,24 +964,33 @@ class ClosedForm:
     Q : (k, r)
     t : (r,)
     weights : (C, r) int8
-    kind : str, kind of hyperplanes
+    bias : (C,) of the class scores
+    kind : Kind of hyperplanes
+    start : Kind of hyperplanes that refinement starts from
     """
 
     whitening: Whitening
     Q: NDArray[np.float64]
     t: NDArray[np.float64]
     weights: NDArray[np.int8]
-    kind: str
+    bias: NDArray[np.float32]
+    kind: Kind
+    start: Kind
 
 
 def closed_form(
-    whitening: Whitening, n_bits: int, deviation: float, seed: int, kind: str | None = None
+    whitening: Whitening,
+    n_bits: int,
+    deviation: float,
+    seed: int,
+    kind: Kind | None = None,
 ) -> ClosedForm:
     """Place hyperplanes among the class means; the weights are the signs of the means.
 
     Rotated axes (ITQ) serve where class means spread in many directions, bisectors of confusable
-    pairs where they lie on a line, a curve or a grid. Both and a mixture are tried on rows drawn
-    from the sums.
+    pairs where they lie on a line, a curve or a grid. With the weights of either, hyperplanes can
+    also be fitted such that the class scores are those of the linear discriminant. Rows drawn from
+    the sums tell which is best.
 
     Parameters
     ----------
@@ -891,71 +999,109 @@ def closed_form(
     deviation : float
         Standard deviation within classes of the scores F, which tells how soon tanh saturates.
     seed : int
-    kind : str, optional
+    kind : Kind, optional
         The kind of hyperplanes, if it is known.
     """
     means, random = whitening.means, np.random.default_rng(seed)
     q = int(np.count_nonzero(whitening.between > 0))
     between = whitening.between[:q]
+    y = random.integers(len(means), size=_DRAWN_ROWS)
+    A = whitening.draw(y, random, unseen=True)
+    at = np.arange(len(y)), y
     # Directions in which classes hardly differ may get fewer bits: in proportion to how much of
-    # the variance along them is between classes, or to the deviation of the class means.
+    # the variance along them is between classes.
     scales = {
         "scaled rotation": np.sqrt(between / (between + whitening.within[:q] ** 2)),
         "rotation": np.ones(q),
-        "rotation of means": np.sqrt(between / between.max()),
     }
-    kinds = ["scaled rotation"]
+    names = ["scaled rotation"]
     # Means of few wide rows lie in all directions: nothing is to be compared.
     is_compared = not isinstance(whitening, WideWhitening) and n_bits > 1
     if is_compared and len(means) <= _MAX_COMPARED_CLASSES:
-        kinds += ["rotation", "rotation of means", "bisectors", "mixture"]
-    candidates: list[ClosedForm] = []
-    planes: dict[str, tuple[Any, Any]] = {}
-    for name in kinds if kind is None else [kind]:
+        names += ["rotation", "bisectors"]
+    best: list[tuple[float, ClosedForm]] = []
+    for name in names if kind is None else [kind.weights]:
+        full = np.zeros((means.shape[1], n_bits))
         if name in scales:
             scale = scales[name]
-            if candidates and name != "rotation" and scale.min() > 0.7 * scale.max():
-                continue
-            Q, t = _rotated(means[:, :q] * scale.astype(np.float32), n_bits, random)
-            Q *= scale[:, None]
-        elif name == "bisectors":
-            Q, t = _bisectors(means[:, :q], n_bits, random)
+            full[:q], t = _rotated(means[:, :q] * scale.astype(np.float32), n_bits, random)
+            full[:q] *= scale[:, None]
         else:
-            if "scaled rotation" not in planes:
-                scale = scales["scaled rotation"]
-                Q, t = _rotated(means[:, :q] * scale.astype(np.float32), n_bits, random)
-                planes["scaled rotation"] = Q * scale[:, None], t
-                planes["bisectors"] = _bisectors(means[:, :q], n_bits, random)
-            (Q, t), (other, threshold) = planes["scaled rotation"], planes["bisectors"]
-            Q, t = Q.copy(), t.copy()
-            Q[:, 1::2], t[1::2] = other[:, 1::2], threshold[1::2]
-        planes[name] = Q, t
-        full = np.zeros((means.shape[1], n_bits))
-        full[:q] = Q
-        within = np.sqrt(whitening.within**2 @ full**2)
-        size = deviation / np.maximum(within, 1e-12)
+            full[:q], t = _bisectors(means[:, :q], n_bits, random)
+        size = deviation / np.maximum(np.sqrt(whitening.within**2 @ full**2), 1e-12)
         weights = np.empty((len(means), n_bits), dtype=np.int8)
         for part in class_blocks(len(means)):
-            weights[part] = sign(means[part, :q] @ Q + t)
-        candidates.append(ClosedForm(whitening, full * size, t * size, weights, name))
-    if len(candidates) == 1:
-        return candidates[0]
-    y = random.integers(len(means), size=_DRAWN_ROWS)
-    A = whitening.draw(y, random, unseen=True)
-    return max(candidates, key=lambda candidate: _drawn_likelihood(candidate, A, y))
+            weights[part] = sign(means[part] @ full + t)
+        planes: list[tuple[float | None, Any, Any]] = [(None, full * size, t * size)]
+        if is_compared and len(means) <= _MAX_COMPARED_CLASSES:
+            Q, t = _discriminant(means, weights)
+            F = A @ Q.astype(np.float32) + t.astype(np.float32)
+            one = 1.0 / math.sqrt(float(np.mean(F**2)) + 1e-30)
+            planes += [(spread, Q * (one * spread), t * (one * spread)) for spread in _SPREADS]
+        for spread, Q, t in planes:
+            if kind is not None and kind.spread != spread:
+                continue
+            bias = np.zeros(len(means), np.float32)
+            model = ClosedForm(whitening, Q, t, weights, bias, Kind(name, spread), Kind(name))
+            if len(names) == 1:
+                return model
+            scores = drawn_scores(model, A)
+            temperature, likelihood, _ = best_temperature(scores, at)
+            if spread is None and len(means) <= _MAX_BIASED_CLASSES:
+                bias = _drawn_bias(scores, y, temperature)
+                model = replace(model, bias=bias)
+                likelihood = best_temperature(scores + bias, at)[1]
+            best.append((likelihood, model))
+    best.sort(key=lambda pair: -pair[0])
+    start = next((model.kind for _, model in best if model.kind.spread is None), best[0][1].kind)
+    return replace(best[0][1], start=start)
 
 
-def _drawn_likelihood(candidate: ClosedForm, A: NDArray[np.float32], y: NDArray[np.intp]) -> float:
-    """Log-likelihood of drawn rows at the best temperature."""
-    F = A @ candidate.Q.astype(np.float32) + candidate.t.astype(np.float32)
-    scores = (np.tanh(F) @ candidate.weights.astype(np.float32).T).astype(np.float64)
-    scores -= scores.max(axis=1, keepdims=True)
-    at = np.arange(len(y)), y
-    sharpest = len(candidate.t)
-    return max(
-        float(_log_likelihoods(scores * sharp / sharpest, at).mean())
-        for sharp in 2.0 ** np.arange(1.0, 11.0)
-    )
+def drawn_scores(model: ClosedForm, A: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Class scores (m, C) of rows (m, k), without the bias."""
+    F = A @ model.Q.astype(np.float32) + model.t.astype(np.float32)
+    values = np.rint(np.tanh(F) * np.float32(127.0)) / np.float32(127.0)  # as in the kernels
+    return np.asarray(values @ model.weights.astype(np.float32).T)
+
+
+def _drawn_bias(
+    scores: NDArray[np.float32], y: NDArray[np.intp], temperature: float
+) -> NDArray[np.float32]:
+    """Bias (C,) with which as many drawn rows are assigned to each class as were drawn from it.
+
+    Codes have the same length for all classes; what LDA subtracts for distant means, they forget.
+    """
+    counts = np.bincount(y, minlength=scores.shape[1])
+    bias = np.zeros(scores.shape[1], dtype=np.float32)
+    for _ in range(4):
+        logits = scores / np.float32(temperature) + bias
+        logits -= logits.max(axis=1, keepdims=True)
+        np.exp(logits, out=logits)
+        logits /= logits.sum(axis=1, keepdims=True)
+        bias += np.log((counts + _PRIOR_COUNT) / (logits.sum(axis=0) + _PRIOR_COUNT))
+    return np.asarray((bias - bias.mean()) * np.float32(temperature), dtype=np.float32)
+
+
+def _discriminant(
+    means: NDArray[np.float32], weights: NDArray[np.int8]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Q (k, r) and t (r,) whose class scores ``W(Q'a + t)`` are those of the linear discriminant.
+
+    These are ``m_c.a - |m_c|^2 / 2``, up to a number that is the same for all classes. With more
+    bits than classes they are met exactly, and Q and t are the least ones that do so; otherwise
+    they are met in the mean of squares.
+    """
+    M = means.astype(np.float64)
+    wanted = np.concatenate([M, -0.5 * np.einsum("ck,ck->c", M, M)[:, None]], axis=1)
+    wanted -= wanted.mean(axis=0)
+    W = weights - weights.mean(axis=0)
+    few = len(W) <= W.shape[1]
+    gram = W @ W.T if few else W.T @ W
+    gram[np.diag_indices_from(gram)] += _LEAST_SQUARES_PENALTY * np.trace(gram) / len(gram) + 1e-9
+    right = wanted if few else W.T @ wanted
+    found = scipy.linalg.solve(gram, right, assume_a="pos", check_finite=False)
+    Q = (W.T @ found if few else found).T
+    return Q[:-1], Q[-1]
 
 
 def _rotated(

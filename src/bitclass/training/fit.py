@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from bitclass._warn import warn
 from bitclass.model import PackedModel
 from bitclass.report import Report
-from bitclass.training.closed_form import ClosedForm, closed_form, whiten
+from bitclass.training.closed_form import (
+    ClosedForm,
+    Kind,
+    Penalties,
+    Whitening,
+    choose_penalties,
+    closed_form,
+    whiten,
+)
 from bitclass.training.refine import (
     RESCORE_LENGTHS,
     Candidate,
@@ -71,25 +79,28 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
     refinement. Which of the two models explains them better decides what is fitted in the end.
     """
     parts = _parts(collected)
+    choices, closed = _choose(settings, collected)
     # Progress is that of the only part, or of the final model.
     quiet = replace(settings, callback=None, print_line=_print_nothing)
-    trials = [_try(settings if len(parts) == 1 else quiet, collected, part) for part in parts]
+    of_parts = settings if len(parts) == 1 else quiet
+    trials = [_try(of_parts, collected, part, choices) for part in parts]
     accepted = _is_refinement_accepted(trials)
     refinement = trials[0].refinement if trials else None
     if len(trials) > 1 and settings.out_of_time:
         accepted = False
     was_stopped = refinement is not None and refinement.stopped is not None
     is_large = collected.n_rows >= _MIN_ROWS_OF_ONE_MODEL or was_stopped or settings.out_of_time
-    if accepted and len(trials) == 1 and is_large:
-        candidate, classes, alpha = trials[0].of(True).candidate, trials[0].classes, trials[0].alpha
+    classes = closed.whitening.sums.classes
+    if not accepted:
+        candidate = candidate_of(closed)
+    elif len(trials) == 1 and is_large:
+        candidate, classes = trials[0].of(True).candidate, trials[0].classes
         if len(classes) > settings.learned_classes:  # whose weights are codes of class means
             candidate = with_all_rows(candidate, collected.all_sums().with_rows())
     else:
-        kind = trials[0].kind if trials else None  # that of the model which was judged
-        of_all_rows = quiet if len(parts) == 1 else settings
-        candidate, closed, refined = _final(of_all_rows, collected, accepted, kind)
-        classes, alpha = closed.whitening.sums.classes, closed.whitening.alpha
-        refinement = refinement if len(parts) == 1 else refined
+        of_all_rows = _refine_all(quiet if len(parts) == 1 else settings, collected, choices)
+        candidate = of_all_rows.candidate
+        refinement = refinement if len(parts) == 1 else of_all_rows
     mass = collected.masses()
     prior = _prior(settings, mass[mass > 0])
     of_prior = [trial.of(accepted).prior_temperature for trial in trials]
@@ -104,21 +115,50 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
     else:  # every class has a single row
         length = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
         temperature, best_scores = _UNJUDGED_TEMPERATURE / sharpness(closed)[1], None
-    report = _report(settings, collected.n_rows, trials, accepted, alpha, refinement)
+    report = _report(
+        settings, collected.n_rows, trials, accepted, closed.whitening.alpha, refinement
+    )
     return Fitted(calibrated(model, length, temperature, best_scores), report)
 
 
-def _final(
-    settings: Settings, collected: Collected, accepted: bool, kind: str | None
-) -> tuple[Candidate, ClosedForm, Refinement | None]:
-    """The chosen kind of model of all rows, its closed form, and how it was refined."""
+@dataclass(frozen=True)
+class _Choices:
+    """What is chosen once, from all rows."""
+
+    penalties: Penalties
+    kind: Kind
+    start: Kind
+
+
+def _choose(settings: Settings, collected: Collected) -> tuple[_Choices, ClosedForm]:
+    """Choose penalties by leave-one-out, and hyperplanes; also the closed form of all rows."""
     nothing = np.zeros(len(collected.pool), dtype=bool)
-    sums, sample = collected.without(nothing, with_sample=accepted)
-    closed, start = _closed(settings, sums.with_rows(), sample, kind)
-    if not accepted:
-        return candidate_of(closed), closed, None
-    refinement = refine(settings, start, sample, sample.select(np.arange(0)))
-    return refinement.candidate, closed, refinement
+    sums, rows = collected.without(nothing, with_sample=False)
+    sums = sums.with_rows()
+    penalties = choose_penalties(sums, rows, settings.alpha)
+    whitening, _ = _whitened(settings, sums, penalties, rows)
+    closed = closed_form(whitening, settings.n_bits, _deviation(sums), settings.seed)
+    return _Choices(penalties, closed.kind, closed.start), closed
+
+
+def _whitened(
+    settings: Settings, sums: Sums, penalties: Penalties, rows: Sample
+) -> tuple[Whitening, Whitening]:
+    return whiten(sums, penalties, rows, settings.n_bits, all_directions=settings.kernel)
+
+
+def _deviation(sums: Sums) -> float:
+    return score_deviation(sums.effective_rows / len(sums.classes))
+
+
+def _refine_all(settings: Settings, collected: Collected, choices: _Choices) -> Refinement:
+    """The refined model of all rows."""
+    nothing = np.zeros(len(collected.pool), dtype=bool)
+    sums, sample = collected.without(nothing)
+    sums = sums.with_rows()
+    _, whitening = _whitened(settings, sums, choices.penalties, sample)
+    start = closed_form(whitening, settings.n_bits, _deviation(sums), settings.seed, choices.start)
+    return refine(settings, start, sample, sample.select(np.arange(0)))
 
 
 def _print_nothing(line: str) -> None:
@@ -173,21 +213,6 @@ def _prior(settings: Settings, mass: NDArray[np.float64]) -> NDArray[np.float64]
     return settings.prior
 
 
-def _closed(
-    settings: Settings, sums: Sums, sample: Sample, kind: str | None = None
-) -> tuple[ClosedForm, ClosedForm]:
-    """The closed form, and the one that refinement starts from."""
-    whitenings = whiten(
-        sums, settings.alpha, sample, settings.n_bits, all_directions=settings.kernel
-    )
-    deviation = score_deviation(sums.effective_rows / len(sums.classes))
-    model = closed_form(whitenings[0], settings.n_bits, deviation, settings.seed, kind)
-    if whitenings[1] is whitenings[0]:
-        return model, model
-    start = closed_form(whitenings[1], settings.n_bits, deviation, settings.seed, model.kind)
-    return model, start
-
-
 @dataclass(frozen=True)
 class _Attempt:
     """A model of a part of the rows, and how the others judge it."""
@@ -203,8 +228,6 @@ class _Trial:
     """Both kinds of models of a part of the rows."""
 
     classes: NDArray[Any]
-    alpha: float
-    kind: str
     closed: _Attempt
     refined: _Attempt | None
     refinement: Refinement | None
@@ -217,12 +240,18 @@ class _Trial:
         return self.refined
 
 
-def _try(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_]) -> _Trial:
+def _try(
+    settings: Settings, collected: Collected, is_judged: NDArray[np.bool_], choices: _Choices
+) -> _Trial:
     sums, sample = collected.without(is_judged, with_sample=bool(settings.refine))
     sums = sums.with_rows()
     judged = collected.pool.take(np.flatnonzero(is_judged))
     judged = judged.take(np.flatnonzero(np.isin(judged.labels, sums.classes)))
-    closed, start = _closed(settings, sums, sample)
+    whitenings = _whitened(settings, sums, choices.penalties, sample)
+    closed, start = (
+        closed_form(whitening, settings.n_bits, _deviation(sums), settings.seed, kind)
+        for whitening, kind in zip(whitenings, (choices.kind, choices.start), strict=True)
+    )
     prior, shares = _prior_of_part(settings, collected, sums), sums.mass / sums.total
     # Judged rows count as they would where the model is used.
     weights = judged.weights * (prior / shares)[np.searchsorted(sums.classes, judged.labels)]
@@ -241,8 +270,6 @@ def _try(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_])
         settings.print_line("refinement: skipped, max_time has passed")
     return _Trial(
         sums.classes,
-        closed.whitening.alpha,
-        closed.kind,
         attempt(candidate_of(closed)),
         refined,
         refinement,

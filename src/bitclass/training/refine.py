@@ -20,7 +20,12 @@ from bitclass.codes import make_distinct, pack, sign
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
 from bitclass.report import Epoch
-from bitclass.training.closed_form import ClosedForm, DenseWhitening, WideWhitening
+from bitclass.training.closed_form import (
+    ClosedForm,
+    DenseWhitening,
+    WideWhitening,
+    best_temperature,
+)
 from bitclass.training.settings import Settings
 from bitclass.training.steps import (
     DenseProjection,
@@ -62,9 +67,7 @@ _TYPICALITY_QUANTILES = 256
 _MIN_DRAWN_SHARE = 1 / 32  # fewer drawn rows cost more than they bring
 #: Short-list lengths that ``rescore="auto"`` chooses from; the first is the default.
 RESCORE_LENGTHS = (16, 0, 64)
-# Scores of drawn rows by which the biases of the closed form are fitted, and rows by which each is
-# shrunken to 0.
-_MAX_BIASED_CLASSES, _DRAWN_SCORES, _PRIOR_COUNT = 1024, 2_000_000, 10.0
+_MAX_BIASED_CLASSES = 1024
 # Number of (row, class) pairs that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
 _SCORES_PER_BLOCK = 1 << 20  # over all threads
@@ -133,35 +136,8 @@ def sharpness(closed: ClosedForm) -> tuple[float, float]:
 
 def candidate_of(closed: ClosedForm) -> Candidate:
     """The closed form as a candidate."""
-    n_classes = len(closed.weights)
     hash_function = closed.whitening.hash_function(closed.Q, closed.t)
-    sharp = _drawn_sharpness(closed)[1]
-    bias = np.zeros(n_classes, np.float32)
-    if n_classes <= _MAX_BIASED_CLASSES:
-        bias = _drawn_bias(closed, sharp)
-    return Candidate(hash_function, closed.weights, bias, sharp)
-
-
-def _drawn_bias(closed: ClosedForm, sharp: float) -> NDArray[np.float32]:
-    """Bias (C,) with which as many drawn rows are assigned to each class as were drawn from it.
-
-    Codes have the same length for all classes; what LDA subtracts for distant means, they forget.
-    """
-    random, n_classes = np.random.default_rng(1), len(closed.weights)
-    n_each = int(np.clip(_DRAWN_SCORES // n_classes**2, 4, 200))
-    y = np.repeat(np.arange(n_classes), n_each)
-    A = closed.whitening.draw(y, random, unseen=True)
-    values = np.tanh(A @ closed.Q.astype(np.float32) + closed.t.astype(np.float32))
-    scores = values @ closed.weights.astype(np.float32).T
-    scores *= np.float32(sharp)
-    bias = np.zeros(n_classes, dtype=np.float32)
-    for _ in range(4):
-        logits = scores + bias
-        logits -= logits.max(axis=1, keepdims=True)
-        np.exp(logits, out=logits)
-        logits /= logits.sum(axis=1, keepdims=True)
-        bias += np.log((n_each + _PRIOR_COUNT) / (logits.sum(axis=0) + _PRIOR_COUNT))
-    return (bias - bias.mean()) / np.float32(sharp)
+    return Candidate(hash_function, closed.weights, closed.bias, _drawn_sharpness(closed)[1])
 
 
 def _drawn_sharpness(closed: ClosedForm) -> tuple[float, float]:
@@ -173,19 +149,11 @@ def _drawn_sharpness(closed: ClosedForm) -> tuple[float, float]:
     some = np.unique(np.concatenate([y, np.arange(0, n_classes, 1 + n_classes // 4096)]))
     weights = closed.weights[some].astype(np.float32)
     at = np.arange(len(y)), np.searchsorted(some, y)
-    found = []
-    for values in (np.where(F >= 0, np.float32(1), np.float32(-1)), np.tanh(F)):
-        scores = (values @ weights.T).astype(np.float64)
-        scores -= scores.max(axis=1, keepdims=True)
-
-        def loss(log_sharp: float, scores: NDArray[np.float64] = scores) -> float:
-            logits = scores * math.exp(log_sharp)
-            return float(np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[at]))
-
-        bounds = (math.log(0.5 / len(closed.t)), math.log(8.0))
-        best = scipy.optimize.minimize_scalar(loss, bounds=bounds, method="bounded")
-        found.append(math.exp(float(best.x)))
-    return found[0], found[1]
+    of_signs, of_tanh = (
+        1.0 / best_temperature(values @ weights.T, at)[0]
+        for values in (np.where(F >= 0, np.float32(1), np.float32(-1)), np.tanh(F))
+    )
+    return of_signs, of_tanh
 
 
 # -------------------------------------------------------------------------------------------------
@@ -578,17 +546,8 @@ def prior_temperature(
         bias=candidate.bias,
         rescore=n_classes,
     )
-    scores = model.scores(rows.features(some)) * candidate.sharpness
-    at, log_shares = (np.arange(len(y)), y), np.log(shares)
-
-    def loss(log_temperature: float) -> float:
-        logits = scores * math.exp(-log_temperature) + log_shares
-        logits -= logits.max(axis=1, keepdims=True)
-        losses = np.log(np.exp(logits).sum(axis=1)) - logits[at]
-        return float(np.average(losses, weights=rows.weights[some]))
-
-    found = scipy.optimize.minimize_scalar(loss, bounds=(-3.0, 4.0), method="bounded")
-    return math.exp(float(found.x)) / candidate.sharpness
+    scores, at = model.scores(rows.features(some)), (np.arange(len(y)), y)
+    return best_temperature(scores, at, rows.weights[some], np.log(shares))[0]
 
 
 def judge(
