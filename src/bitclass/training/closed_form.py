@@ -58,6 +58,7 @@ _EXTRA_DIRECTIONS, _ROWS_PER_EXTRA_DIRECTION = 384, 4
 _ACCURACY_SLACK, _KERNEL_ACCURACY_SLACK = 0.02, 0.005
 # Least penalty on wide rows: a column may vary between classes only.
 _MIN_ALPHA = 1e-6
+_LEAST_WIDE_TEMPERATURE = math.exp(-1.0)
 # Lower bound of the variance of class means along a direction, relative to the observed one.
 _MIN_BETWEEN = 1e-3
 _ITQ_ROUNDS, _ITQ_BITS = 30, 512  # fewer rounds with more bits: same accuracy, in seconds
@@ -146,6 +147,7 @@ class _Scatter:
     Attributes
     ----------
     within : (d, d) covariance within classes, in the units of the sums
+    mass_within : float, mass of the rows less what determines the class means
     means : (C, d) class means, less their average
     centre : (d,) average of the class means
     """
@@ -163,12 +165,12 @@ class _Scatter:
             weighted = (means[part] - shift) * np.sqrt(sums.mass[part])[:, None]
             between += weighted.T @ weighted
         within = gram - between
-        self.n_within = sums.effective_rows - n_classes
-        if self.n_within < 0.5 * sums.effective_rows / n_classes:
+        # A mean of n rows takes 1 / n of their scatter.
+        self.mass_within = float(sums.mass @ (1.0 - 1.0 / np.maximum(sums.rows_per_class, 1.0)))
+        if self.mass_within < 0.5 * total / n_classes:
             # With one row per class there is no scatter within: that of all rows takes its place.
-            within, self.n_within = gram, sums.effective_rows
-        per_row = sums.effective_rows / total
-        within *= per_row / max(self.n_within, 1.0)
+            within, self.mass_within = gram, total
+        within /= self.mass_within
         constant = sums.constant
         within[constant] = 0.0
         within[:, constant] = 0.0
@@ -451,7 +453,8 @@ def whiten(
     scatter = _Scatter(sums)
     n_directions = n_bits + _EXTRA_DIRECTIONS
     n_extra = n_directions - min(len(sums.classes) - 1, len(sums.shift))
-    n_extra = max(0, min(n_extra, int(scatter.n_within) // _ROWS_PER_EXTRA_DIRECTION))
+    n_within = sums.effective_rows * scatter.mass_within / sums.total
+    n_extra = max(0, min(n_extra, int(n_within) // _ROWS_PER_EXTRA_DIRECTION))
     if all_directions:
         n_extra = len(sums.shift)
     model = DenseWhitening(scatter, penalties[0], n_directions, 0)
@@ -490,7 +493,7 @@ def choose_penalties(sums: Sums, rows: Sample, alpha: float | None) -> Penalties
     Z = sums.features(rows.X, some if rows.rows is None else rows.rows[some])
     Z = Z.astype(np.float64) - scatter.centre
     Z[:, scatter.constant] = 0.0
-    weights = rows.weights[some] * (sums.effective_rows / sums.total)
+    weights = rows.weights[some]
     tried: dict[tuple[float, bool], Penalty] = {}
 
     def attempt(alpha: float, own_units: bool) -> Penalty:
@@ -534,7 +537,7 @@ def leave_one_out(
     """Likelihood of rows, each scored by the discriminant that has not seen it.
 
     Without row i, whose deviation from its class mean is r, the scatter changes by a matrix of rank
-    one and the class mean by ``-w r / (n_y - w)``: the exact scores cost one product. The
+    one and the class mean by ``-r w / (mass - w)``: the exact scores cost one product. The
     likelihood is that at the best temperature: rows that were not seen scatter so many times as
     much. Class means are shrunken as in `_shrunken_means`,
     with variances b_j that include the row.
@@ -546,7 +549,7 @@ def leave_one_out(
     own_units : bool
     Z : (m, d) rows, centred
     y : (m,) index of each row's class
-    weights : (m,) in units of effective rows
+    weights : (m,) sample weights
     """
     n = scatter.sums.rows_per_class
     factor = scatter.factor(alpha, own_units)
@@ -560,8 +563,10 @@ def leave_one_out(
     level, n_noisy = _noise_of_rows(r, rr, y, n_y)
     noise = _noise_along_means(len(n), level, n_noisy, means.shape[1])
     between, shrunken, _ = _shrunken_means(means, n, noise)
-    left = np.maximum(n_y - weights, 1e-9)
-    w = weights * n_y / (left * max(scatter.n_within, 1.0))
+    sums, mass = scatter.sums, scatter.sums.mass[y]
+    change = weights / np.maximum(mass - weights, 1e-9 * mass)
+    left = np.maximum(n_y * (1.0 - weights / mass), 1e-9)
+    w = change * mass / scatter.mass_within
     gain = w / np.maximum(1.0 - w * rr, 1e-9)
     Aq, rq = A @ basis, r @ basis
     ar = np.einsum("md,md->m", A, r)
@@ -577,15 +582,15 @@ def leave_one_out(
     # the class means; it is noise, and shrunken like that along an average direction.
     known = left[:, None] * between
     known /= noise + known
-    mine = (means[y] - rq * (weights / left)[:, None]) * known
+    mine = (means[y] - rq * change[:, None]) * known
     outside = np.maximum(rr - np.einsum("mq,mq->m", rq, rq), 0.0)
-    rest = -known.mean(axis=1) * weights / left
+    rest = -known.mean(axis=1) * change
     am = np.einsum("mq,mq->m", Aq, mine) + rest * outside
     mm = np.einsum("mq,mq->m", mine, mine) + rest**2 * outside
     mr = np.einsum("mq,mq->m", mine, rq) + rest * outside
     at = np.arange(len(y)), np.searchsorted(classes, y)
     scores[at] = am - 0.5 * mm + gain * (ar * mr - 0.5 * mr**2)
-    log_shares = np.log(scatter.sums.mass[classes] / scatter.sums.total)
+    log_shares = np.log(sums.mass[classes] / sums.total)
     temperature, likelihood, accuracy = best_temperature(scores, at, weights, log_shares)
     return Penalty(alpha, own_units, likelihood, accuracy, temperature, (level, n_noisy))
 
@@ -614,6 +619,7 @@ def best_temperature(
     at: Any,
     weights: NDArray[np.float64] | None = None,
     log_shares: NDArray[np.float64] | float = 0.0,
+    least: float = 0.0,
 ) -> tuple[float, float, float]:
     """Temperature at which rows are most likely, their mean log-likelihood, and their accuracy.
 
@@ -623,6 +629,7 @@ def best_temperature(
     at : index of the true classes
     weights : (m,), optional
     log_shares : (C,), optional, logarithms of the shares of the classes
+    least : float, lower bound
     """
     gaps = (scores - scores.max(axis=1, keepdims=True)).astype(np.float32)
     shares = np.float32(log_shares)
@@ -640,8 +647,9 @@ def best_temperature(
         np.exp(found, out=found)
         return float(np.average(np.log(found.sum(axis=1)) - own, weights=weights))
 
+    low = max(-8.0, math.log(max(least / unit, 1e-30)))
     best = scipy.optimize.minimize_scalar(
-        loss, bounds=(-8.0, 5.0), method="bounded", options={"xatol": 0.05}
+        loss, bounds=(low, max(low + 1.0, 5.0)), method="bounded", options={"xatol": 0.05}
     )
     found = logits(float(best.x))
     accuracy = np.average(found[at] >= found.max(axis=1), weights=weights)
@@ -703,7 +711,7 @@ class _WideScatter:
         )
         some = usable[sample_rows(len(usable), n_rows)]
         X, y = self.rows(rows.features(some)), y[some]
-        weights = rows.weights[some] * (sums.effective_rows / sums.total)
+        weights = rows.weights[some] * (sums.rows_per_class / sums.mass)[y]
         classes = np.arange(len(sums.classes))
         if len(classes) > _LEAVE_ONE_OUT_CLASSES:
             step = len(classes) // _LEAVE_ONE_OUT_CLASSES
@@ -775,7 +783,9 @@ class _WideScatter:
         own -= 0.5 * (n**2 * mm[at[1]] - 2.0 * n * w * am + w**2 * aa) / left**2
         scores -= 0.5 * mm
         scores[at] = own
-        temperature, likelihood, accuracy = best_temperature(scores, at, weights)
+        temperature, likelihood, accuracy = best_temperature(
+            scores, at, weights, least=_LEAST_WIDE_TEMPERATURE
+        )
         return Penalty(alpha, own_units, likelihood, accuracy, temperature)
 
 
@@ -847,7 +857,7 @@ class WideWhitening:
         y, X = y[some], scatter.rows(rows.features(some)) @ sp.diags_array(factors)
         centre = np.asarray(scatter.means.mean(axis=0)).ravel() * factors
         A = X @ basis - centre @ basis
-        w = rows.weights[some] * (sums.effective_rows / sums.total)
+        w = rows.weights[some] * (n_of / sums.mass)[y]
         squares = (
             np.asarray(X.multiply(X).sum(axis=1)).ravel() - 2.0 * (X @ centre) + centre @ centre
         )
@@ -1017,8 +1027,13 @@ def closed_form(
     names = ["scaled rotation"]
     # Means of few wide rows lie in all directions: nothing is to be compared.
     is_compared = not isinstance(whitening, WideWhitening) and n_bits > 1
-    if is_compared and len(means) <= _MAX_COMPARED_CLASSES:
+    is_compared &= len(means) <= _MAX_COMPARED_CLASSES
+    if is_compared:
         names += ["rotation", "bisectors"]
+    # With one row per class, nothing tells how far rows are from the means.
+    is_fitted = is_compared and bool(whitening.sums.rows_per_class.max() > 1.0 + 1e-9)
+    if kind is not None:
+        is_fitted = kind.spread is not None
     best: list[tuple[float, ClosedForm]] = []
     for name in names if kind is None else [kind.weights]:
         full = np.zeros((means.shape[1], n_bits))
@@ -1033,7 +1048,7 @@ def closed_form(
         for part in class_blocks(len(means)):
             weights[part] = sign(means[part] @ full + t)
         planes: list[tuple[float | None, Any, Any]] = [(None, full * size, t * size)]
-        if is_compared and len(means) <= _MAX_COMPARED_CLASSES:
+        if is_fitted:
             Q, t = _discriminant(means, weights)
             F = A @ Q.astype(np.float32) + t.astype(np.float32)
             one = 1.0 / math.sqrt(float(np.mean(F**2)) + 1e-30)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +28,6 @@ from bitclass.training.refine import (
     calibrated,
     candidate_of,
     choose,
-    chosen_length,
     judge,
     prior_temperature,
     refine,
@@ -84,7 +81,14 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
     quiet = replace(settings, callback=None, print_line=_print_nothing)
     of_parts = settings if len(parts) == 1 else quiet
     trials = [_try(of_parts, collected, part, choices) for part in parts]
-    accepted = _is_refinement_accepted(trials)
+    of_closed = _judged([trial.closed for trial in trials], settings.rescore)
+    of_refined = _judged([trial.refined for trial in trials], settings.rescore)
+    # Models of folds lack a third of the rows, which refinement misses more than the closed form.
+    accepted = (
+        of_closed is not None
+        and of_refined is not None
+        and choose(of_closed, of_refined, 1.0 if len(trials) == 1 else 0.0)
+    )
     refinement = trials[0].refinement if trials else None
     if len(trials) > 1 and settings.out_of_time:
         accepted = False
@@ -106,17 +110,14 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
     of_prior = [trial.of(accepted).prior_temperature for trial in trials]
     of_prior = of_prior or [1.0 / candidate.sharpness]
     model = candidate.model(classes, prior, float(np.mean(of_prior)))
-    if trials:
-        judged = Judged.joined([trial.of(accepted).judged for trial in trials])
-        length = chosen_length(judged, settings.rescore)
-        if length != judged.length:  # scores depend on the length of the short list
-            judged = Judged.joined([trial.of(accepted).judge_with(length) for trial in trials])
-        temperature, best_scores = judged.temperature(length), judged.best
+    judged = of_refined if accepted else of_closed
+    if judged is not None:
+        length, temperature, best_scores = judged.length, judged.temperature, judged.best
     else:  # every class has a single row
         length = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
         temperature, best_scores = _UNJUDGED_TEMPERATURE / sharpness(closed)[1], None
     report = _report(
-        settings, collected.n_rows, trials, accepted, closed.whitening.alpha, refinement
+        settings, collected.n_rows, of_closed, judged, closed.whitening.alpha, refinement
     )
     return Fitted(calibrated(model, length, temperature, best_scores), report)
 
@@ -168,20 +169,19 @@ def _print_nothing(line: str) -> None:
 def _report(
     settings: Settings,
     n_rows: int,
-    trials: list[_Trial],
-    accepted: bool,
+    closed: Judged | None,
+    chosen: Judged | None,
     alpha: float,
     refinement: Refinement | None,
 ) -> Report:
-    if not trials:
+    if closed is None or chosen is None:
         return Report(n_rows=n_rows, alpha=alpha)
-    closed = Judged.joined([trial.closed.judged for trial in trials])
-    chosen = Judged.joined([trial.of(accepted).judged for trial in trials])
+    accepted = chosen is not closed
     report = Report(
         n_rows=n_rows,
         n_judged=len(chosen.gap),
-        accuracy=chosen.accuracy(chosen_length(chosen, settings.rescore)),
-        accuracy_closed_form=closed.accuracy(chosen_length(closed, settings.rescore)),
+        accuracy=chosen.accuracy,
+        accuracy_closed_form=closed.accuracy,
         refined=accepted,
         alpha=alpha,
         epochs=() if refinement is None else refinement.epochs,
@@ -194,13 +194,10 @@ def _report(
     return report
 
 
-def _is_refinement_accepted(trials: list[_Trial]) -> bool:
-    refined = [trial.refined.judged for trial in trials if trial.refined is not None]
-    if not refined or len(refined) < len(trials):
-        return False
-    closed = Judged.joined([trial.closed.judged for trial in trials])
-    # Models of folds lack a third of the rows, which refinement misses more than the closed form.
-    return choose(closed, Judged.joined(refined), 1.0 if len(trials) == 1 else 0.0)
+def _judged(attempts: list[_Attempt | None], rescore: int | None) -> Judged | None:
+    """How the parts that were left out judge one kind of model; None if there is none."""
+    folds = [(one.model, one.rows, one.weights) for one in attempts if one is not None]
+    return judge(folds, rescore) if folds and len(folds) == len(attempts) else None
 
 
 def _prior(settings: Settings, mass: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -215,12 +212,13 @@ def _prior(settings: Settings, mass: NDArray[np.float64]) -> NDArray[np.float64]
 
 @dataclass(frozen=True)
 class _Attempt:
-    """A model of a part of the rows, and how the others judge it."""
+    """A model of a part of the rows, and the others, which judge it."""
 
     candidate: Candidate
     prior_temperature: float
-    judge_with: Callable[[int | None], Judged]  # a length of the short list
-    judged: Judged
+    model: PackedModel
+    rows: Sample
+    weights: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -259,8 +257,7 @@ def _try(
     def attempt(candidate: Candidate) -> _Attempt:
         temperature = prior_temperature(candidate, judged, sums.classes, shares)
         model = candidate.model(sums.classes, prior, temperature)
-        judge_with = partial(judge, model, judged, weights)
-        return _Attempt(candidate, temperature, judge_with, judge_with(settings.rescore))
+        return _Attempt(candidate, temperature, model, judged, weights)
 
     refinement, refined = None, None
     if settings.refine and not settings.out_of_time:
@@ -300,7 +297,8 @@ def _parts(collected: Collected) -> list[NDArray[np.bool_]]:
     summed = np.isin(classes, collected.sums.with_rows().classes)
     several = (counts > 1) | summed
     if n_rows < _MIN_ROWS_OF_ONE_PART:
-        folds = [(rank % _FOLDS == fold) & several[y] for fold in range(_FOLDS)]
+        # Of two rows per class, each fold leaves out those of some classes only.
+        folds = [((rank + y) % _FOLDS == fold) & several[y] for fold in range(_FOLDS)]
         return [fold for fold in folds if np.count_nonzero(fold) > 1]
     effective = n_rows * _evenness(pool.weights)
     share = min(max(_JUDGED_SHARE, _MIN_JUDGED / effective), _MAX_JUDGED_SHARE)

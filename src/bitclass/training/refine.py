@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -45,7 +45,6 @@ __all__ = [
     "calibrated",
     "candidate_of",
     "choose",
-    "chosen_length",
     "judge",
     "prior_temperature",
     "refine",
@@ -446,7 +445,7 @@ class Judged:
     counts : (n, r + 1), number of other classes 0, 2, 4, ... below that one
     gap : (n,), gap of the true class
     best : (n,), the best score
-    correct : dict of length of the short list to (n,) whether the prediction is correct
+    correct : (n,) whether the prediction is correct
     weights : (n,)
     length : int, length of the short list with which rows were scored
     """
@@ -455,29 +454,14 @@ class Judged:
     counts: NDArray[np.float64]
     gap: NDArray[np.float64]
     best: NDArray[np.float32]
-    correct: dict[int, NDArray[np.bool_]]
+    correct: NDArray[np.bool_]
     weights: NDArray[np.float64]
     length: int
 
-    @classmethod
-    def joined(cls, parts: list[Judged]) -> Judged:
-        """The rows of several folds."""
-        if len(parts) == 1:
-            return parts[0]
-        lengths = parts[0].correct
-        return cls(
-            _stacked([part.listed for part in parts], np.inf),
-            _stacked([part.counts for part in parts], 0.0),
-            np.concatenate([part.gap for part in parts]),
-            np.concatenate([part.best for part in parts]),
-            {n: np.concatenate([part.correct[n] for part in parts]) for n in lengths},
-            np.concatenate([part.weights for part in parts]),
-            parts[0].length,
-        )
-
-    def accuracy(self, length: int) -> float:
-        """Weighted accuracy with a short list of this length."""
-        return float(np.average(self.correct[length], weights=self.weights))
+    @property
+    def accuracy(self) -> float:
+        """Weighted accuracy."""
+        return float(np.average(self.correct, weights=self.weights))
 
     def log_others(self, inverse: float) -> NDArray[np.float64]:
         """Logarithm (n,) of the sum of exp(-gap / temperature) over all classes but the best."""
@@ -492,14 +476,15 @@ class Judged:
         others = np.exp(self.log_others(1.0 / temperature))
         return np.asarray(-self.gap / temperature - np.log1p(others))
 
-    def temperature(self, length: int) -> float:
+    @property
+    def temperature(self) -> float:
         """Temperature that calibrates the probabilities of the predicted classes.
 
         It minimises the cross-entropy between the probability of the predicted class and whether
         the prediction is correct. The likelihood of the labels would be dominated by rows whose
         true class is not on the short list, which makes predictions underconfident.
         """
-        correct = self.correct[length]
+        correct = self.correct
         # One half of an extra row counts as wrong: if all were correct, there would be no minimum.
         target = correct * (1.0 - 0.5 / (np.count_nonzero(correct) + 1.0))
 
@@ -516,7 +501,7 @@ class Judged:
         return 1.0 / math.exp(found.x)
 
 
-def _stacked(parts: list[NDArray[np.float64]], fill: float) -> NDArray[np.float64]:
+def _stacked(parts: Sequence[NDArray[np.float64]], fill: float) -> NDArray[np.float64]:
     """Rows of several arrays, filled up to the same width."""
     width = max(part.shape[1] for part in parts)
     pads = [((0, 0), (0, width - part.shape[1])) for part in parts]
@@ -551,35 +536,51 @@ def prior_temperature(
 
 
 def judge(
-    model: PackedModel, rows: Sample, weights: NDArray[np.float64], rescore: int | None
+    folds: list[tuple[PackedModel, Sample, NDArray[np.float64]]], rescore: int | None
 ) -> Judged:
-    """Score rows that the model has not seen.
+    """Score rows that the models have not seen.
 
     Parameters
     ----------
-    model : PackedModel
-    rows : Sample, of classes of the model
-    weights : (n,) weights of the rows
-    rescore : int, length of the short list, or None for those to choose from
+    folds : models, the rows of their classes that each is judged by, and the weights of the rows
+    rescore : int, length of the short list, or None for the one that suits the models best
     """
-    y = np.searchsorted(model.classes, rows.labels)
-    some = sample_rows(len(y), max(256, _MAX_CALIBRATION_PAIRS // len(model.classes)))
-    X, y, weights = rows.features(some), y[some], weights[some]
-    correct = {}
-    lengths = RESCORE_LENGTHS if rescore is None else (rescore,)
-    for length in lengths[::-1]:
+    n_classes = max(len(model.classes) for model, _, _ in folds)
+    parts = []
+    for model, rows, weights in folds:
+        some = sample_rows(len(rows), max(256, _MAX_CALIBRATION_PAIRS // n_classes))
+        y = np.searchsorted(model.classes, rows.labels[some])
+        parts.append((model, rows.features(some), y, weights[some]))
+    all_weights = np.concatenate([weights for _, _, _, weights in parts])
+
+    def correct(length: int) -> NDArray[np.bool_]:
+        for model, _, _ in folds:
+            model.rescore = length
+        return np.concatenate([model.predict(X) == model.classes[y] for model, X, y, _ in parts])
+
+    length = RESCORE_LENGTHS[0] if rescore is None else rescore
+    is_correct = correct(length)
+    for other in RESCORE_LENGTHS[1:] if rescore is None else ():
+        found = correct(other)
+        if _gain(found.astype(np.float64) - is_correct, all_weights) > 1.0:
+            length, is_correct = other, found
+    for model, _, _ in folds:
         model.rescore = length
-        correct[length] = np.asarray(model.predict(X) == model.classes[y])
-    return _score_gaps(model, X, y, correct, weights)
+    gaps = [_score_gaps(model, X, y) for model, X, y, _ in parts]
+    listed, counts, gap, best = zip(*gaps, strict=True)
+    return Judged(
+        _stacked(listed, np.inf),
+        _stacked(counts, 0.0),
+        np.concatenate(gap),
+        np.concatenate(best),
+        is_correct,
+        all_weights,
+        length,
+    )
 
 
-def _score_gaps(
-    model: PackedModel,
-    X: Any,
-    y: NDArray[np.intp],
-    correct: dict[int, NDArray[np.bool_]],
-    weights: NDArray[np.float64],
-) -> Judged:
+def _score_gaps(model: PackedModel, X: Any, y: NDArray[np.intp]) -> tuple[NDArray[Any], ...]:
+    """Gaps of the classes on the short list, counts of the others, gaps and best scores."""
     m, width, n_rows = model.n_rescored, model.n_bits + 1, len(y)
     bias = model.bias
     if bias is not None:  # biases widen the range of the scores
@@ -611,7 +612,7 @@ def _score_gaps(
 
     with ThreadPoolExecutor(n_threads) as pool:
         list(pool.map(measure, range(0, n_rows, step)))
-    return Judged(listed, counts, gap, best, correct, weights, model.rescore)
+    return listed, counts, gap, best
 
 
 def choose(closed: Judged, refined: Judged, errors: float) -> bool:
@@ -621,9 +622,8 @@ def choose(closed: Judged, refined: Judged, errors: float) -> bool:
     tells more than the number of correct predictions if rows are few, or in their accuracy; and it
     must not be worse by one standard error in the other.
     """
-    length = closed.length
-    likelihoods = [each.log_likelihoods(each.temperature(length)) for each in (closed, refined)]
-    correct = [each.correct[length].astype(np.float64) for each in (closed, refined)]
+    likelihoods = [each.log_likelihoods(each.temperature) for each in (closed, refined)]
+    correct = [each.correct.astype(np.float64) for each in (closed, refined)]
     gains = [_gain(after - before, refined.weights) for before, after in (likelihoods, correct)]
     return max(gains) > errors and min(gains) > -1.0
 
@@ -633,18 +633,6 @@ def _gain(differences: NDArray[np.float64], weights: NDArray[np.float64]) -> flo
     weights = weights / weights.sum()
     mean = float(weights @ differences)
     return mean / math.sqrt(max(float(weights**2 @ (differences - mean) ** 2), 1e-24))
-
-
-def chosen_length(judged: Judged, rescore: int | None) -> int:
-    """Length of the short list: the default unless another is clearly better."""
-    if rescore is not None:
-        return rescore
-    chosen, *others = RESCORE_LENGTHS
-    for length in others:
-        gains = judged.correct[length].astype(np.float64) - judged.correct[chosen]
-        if _gain(gains, judged.weights) > 1.0:
-            chosen = length
-    return chosen
 
 
 def calibrated(

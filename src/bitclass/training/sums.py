@@ -68,7 +68,7 @@ class Sums:
     squares : (d,) float64 ``sum weight x^2`` of wide rows
     counts : (d,) float64, number of wide rows in which each column is not 0
     n_rows : int
-    mass_squares : float, sum of the squared sample weights
+    mass_squares : (C,) float64, sum of the squared sample weights of each class
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class Sums:
         d = len(shift)
         self.shift, self.scale, self.anchors, self.wide = shift, scale, anchors, wide
         self.classes: NDArray[Any] = np.empty(0)
-        self.mass = np.zeros(0)
-        self.n_rows, self.mass_squares = 0, 0.0
+        self.mass, self.mass_squares = np.zeros((2, 0))
+        self.n_rows = 0
         self.gram: Any = None if wide else np.zeros((d, d))
         self.squares, self.counts = np.zeros((2, d if wide else 0))
         # One row per class in order of first appearance, with spare rows: a batch with new classes
@@ -121,14 +121,15 @@ class Sums:
     @property
     def effective_rows(self) -> float:
         """Effective number of rows, given their weights; equal weights are no weights."""
-        if self.mass_squares == 0:
+        squares = float(self.mass_squares.sum())
+        if squares == 0:
             return float(self.n_rows)
-        return min(self.total**2 / self.mass_squares, float(self.n_rows))
+        return min(self.total**2 / squares, float(self.n_rows))
 
     @property
     def rows_per_class(self) -> NDArray[np.float64]:
-        """Effective number of rows of each class, (C,)."""
-        return np.asarray(self.mass * (self.effective_rows / max(self.total, 1e-300)))
+        """Effective number of rows of each class, (C,), given the weights within the class."""
+        return np.asarray(self.mass**2 / np.maximum(self.mass_squares, 1e-300))
 
     @property
     def mean(self) -> NDArray[np.float64]:
@@ -182,8 +183,11 @@ class Sums:
         classes, y = np.unique(labels, return_inverse=True)
         check_label_kinds(self.classes, classes)
         batch.classes, batch._places = classes, np.arange(len(classes))
-        batch.mass = np.bincount(y, weights, minlength=len(classes)).astype(np.float64)
-        batch.n_rows, batch.mass_squares = int(np.count_nonzero(weights)), float(weights @ weights)
+        batch.mass, batch.mass_squares = (
+            np.bincount(y, values, minlength=len(classes)).astype(np.float64)
+            for values in (weights, weights**2)
+        )
+        batch.n_rows = int(np.count_nonzero(weights))
         (batch._sum_wide if self.wide else batch._sum_dense)(X, y, weights)
         self._add(batch)
 
@@ -256,19 +260,19 @@ class Sums:
         self,
         classes: NDArray[Any],
         mass: NDArray[np.float64],
+        mass_squares: NDArray[np.float64],
         feature_sums: Any,
         gram: NDArray[np.float64] | None,
         squares: NDArray[np.float64] | None,
         counts: NDArray[np.float64] | None,
         n_rows: int,
-        mass_squares: float,
     ) -> None:
         """Replace all sums by those of a file."""
-        self.classes, self.mass = classes, mass
+        self.classes, self.mass, self.mass_squares = classes, mass, mass_squares
         self._buffer, self._places, self.gram = feature_sums, np.arange(len(classes)), gram
         if squares is not None and counts is not None:
             self.squares, self.counts = squares, counts
-        self.n_rows, self.mass_squares = n_rows, mass_squares
+        self.n_rows = n_rows
 
     def add_classes(self, labels: NDArray[Any]) -> None:
         """Add classes without rows."""
@@ -282,8 +286,9 @@ class Sums:
             self.classes = union
             return
         old = np.searchsorted(union, self.classes)
-        mass, places = np.zeros(n_classes), np.full(n_classes, -1)
-        mass[old], places[old] = self.mass, self._places
+        mass, squares = np.zeros((2, n_classes))
+        places = np.full(n_classes, -1)
+        mass[old], squares[old], places[old] = self.mass, self.mass_squares, self._places
         places[places < 0] = np.arange(n_known, n_classes)
         if self._buffer.shape[0] < n_classes:
             n_new = n_classes + (0 if self.wide else n_known) - self._buffer.shape[0]
@@ -294,7 +299,8 @@ class Sums:
                 buffer = np.zeros((self._buffer.shape[0] + n_new, self._buffer.shape[1]))
                 buffer[:n_known] = self._buffer[:n_known]
             self._buffer = buffer
-        self.classes, self.mass, self._places = union, mass, places
+        self.classes, self._places = union, places
+        self.mass, self.mass_squares = mass, squares
 
     def _add(self, other: Sums) -> None:
         """Add sums with the same shift and scale."""
@@ -315,8 +321,8 @@ class Sums:
             self._buffer[self._places[where]] += theirs
             self.gram += other.gram
         self.mass[where] += other.mass
+        self.mass_squares[where] += other.mass_squares
         self.n_rows += other.n_rows
-        self.mass_squares += other.mass_squares
 
     def merge(self, other: Sums) -> None:
         """Add the sums over other rows of the same features."""
@@ -366,9 +372,9 @@ class Sums:
             within = self.gram - scaled.T @ scaled
             self.gram = (1.0 - share) * within + scaled[~gone].T @ scaled[~gone]
         self.n_rows -= round(self.n_rows * share)
-        self.mass_squares *= 1.0 - share
         self._buffer, self._places = sums[np.flatnonzero(~gone)], np.arange(int((~gone).sum()))
         self.classes, self.mass = self.classes[~gone], self.mass[~gone]
+        self.mass_squares = self.mass_squares[~gone]
 
 
 def standardisation(

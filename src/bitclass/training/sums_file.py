@@ -31,13 +31,13 @@ _FIELDS = {
     "wide": bool,
     "n_rows": int,
     "n_summed": int,
-    "mass_squares": float,
     "seed": int,
     "sources": list,
 }
 _TINY = float(np.finfo(np.float64).tiny)
 _LAYOUT = {
     "mass": Expected("F64", ("classes",), low=0),
+    "mass_squares": Expected("F64", ("classes",), low=0),
     "shift": Expected("F64", ("features",)),
     "scale": Expected("F64", ("features",), low=_TINY),
     **ANCHOR_LAYOUT,
@@ -71,6 +71,7 @@ def save_sums(path: str | os.PathLike[str], collected: Collected) -> None:
     arrays: dict[str, NDArray[Any]] = {
         "classes": labels,
         "mass": sums.mass,
+        "mass_squares": sums.mass_squares,
         "shift": sums.shift,
         "scale": sums.scale,
         **_saved_matrix("feature_sums", sums.feature_sums),
@@ -91,7 +92,6 @@ def save_sums(path: str | os.PathLike[str], collected: Collected) -> None:
         "wide": sums.wide,
         "n_rows": collected.n_rows,
         "n_summed": sums.n_rows,
-        "mass_squares": float(sums.mass_squares),
         "seed": collected.seed,
         "sources": list(collected.sources),
     }
@@ -124,12 +124,12 @@ def load_sums(path: str | os.PathLike[str]) -> Collected:
         sums.restore(
             classes,
             arrays["mass"],
+            arrays["mass_squares"],
             _matrix("feature_sums", arrays, shape),
             arrays.get("gram"),
             arrays.get("squares"),
             arrays.get("counts"),
             fields["n_summed"],
-            fields["mass_squares"],
         )
         collected = Collected(sums, fields["seed"])
         collected.sources = [str(source) for source in fields["sources"]]
@@ -137,8 +137,8 @@ def load_sums(path: str | os.PathLike[str]) -> Collected:
             if f"{name}_labels" in arrays:
                 keep(_rows(name, arrays, classes, sums.n_features))
         collected.n_rows = fields["n_rows"]
-        if fields["n_summed"] < 0 or not fields["mass_squares"] >= 0:
-            raise ModelFileError("'n_summed' and 'mass_squares' must not be negative")
+        if fields["n_summed"] < 0:
+            raise ModelFileError("'n_summed' must not be negative")
         if fields["n_rows"] != fields["n_summed"] + len(arrays.get("pool_labels", ())):
             raise ModelFileError("the number of rows does not match the sums and the pool")
         return collected
