@@ -553,30 +553,31 @@ def judge(
         parts.append((model, rows.features(some), y, weights[some]))
     all_weights = np.concatenate([weights for _, _, _, weights in parts])
 
-    def correct(length: int) -> NDArray[np.bool_]:
+    def judged(length: int) -> Judged:
         for model, _, _ in folds:
             model.rescore = length
-        return np.concatenate([model.predict(X) == model.classes[y] for model, X, y, _ in parts])
+        is_correct = [model.predict(X) == model.classes[y] for model, X, y, _ in parts]
+        gaps = [_score_gaps(model, X, y) for model, X, y, _ in parts]
+        listed, counts, gap, best = zip(*gaps, strict=True)
+        return Judged(
+            _stacked(listed, np.inf),
+            _stacked(counts, 0.0),
+            np.concatenate(gap),
+            np.concatenate(best),
+            np.concatenate(is_correct),
+            all_weights,
+            length,
+        )
 
-    length = RESCORE_LENGTHS[0] if rescore is None else rescore
-    is_correct = correct(length)
-    for other in RESCORE_LENGTHS[1:] if rescore is None else ():
-        found = correct(other)
-        if _gain(found.astype(np.float64) - is_correct, all_weights) > 1.0:
-            length, is_correct = other, found
-    for model, _, _ in folds:
-        model.rescore = length
-    gaps = [_score_gaps(model, X, y) for model, X, y, _ in parts]
-    listed, counts, gap, best = zip(*gaps, strict=True)
-    return Judged(
-        _stacked(listed, np.inf),
-        _stacked(counts, 0.0),
-        np.concatenate(gap),
-        np.concatenate(best),
-        is_correct,
-        all_weights,
-        length,
-    )
+    lengths = RESCORE_LENGTHS if rescore is None else (rescore,)
+    found = judged(lengths[0])
+    for other in lengths[1:]:
+        if min(other, n_classes) == min(found.length, n_classes):
+            continue
+        more = judged(other)
+        if choose(found, more, 1.0):
+            found = more
+    return found
 
 
 def _score_gaps(model: PackedModel, X: Any, y: NDArray[np.intp]) -> tuple[NDArray[Any], ...]:
@@ -615,16 +616,16 @@ def _score_gaps(model: PackedModel, X: Any, y: NDArray[np.intp]) -> tuple[NDArra
     return listed, counts, gap, best
 
 
-def choose(closed: Judged, refined: Judged, errors: float) -> bool:
-    """Whether refinement is accepted: it must be better by more than so many standard errors.
+def choose(one: Judged, other: Judged, errors: float) -> bool:
+    """Whether another model is accepted: it must be better by more than so many standard errors.
 
     It may be so in the log-likelihood of the judged rows, each model at its own temperature, which
     tells more than the number of correct predictions if rows are few, or in their accuracy; and it
     must not be worse by one standard error in the other.
     """
-    likelihoods = [each.log_likelihoods(each.temperature) for each in (closed, refined)]
-    correct = [each.correct.astype(np.float64) for each in (closed, refined)]
-    gains = [_gain(after - before, refined.weights) for before, after in (likelihoods, correct)]
+    likelihoods = [each.log_likelihoods(each.temperature) for each in (one, other)]
+    correct = [each.correct.astype(np.float64) for each in (one, other)]
+    gains = [_gain(after - before, other.weights) for before, after in (likelihoods, correct)]
     return max(gains) > errors and min(gains) > -1.0
 
 
