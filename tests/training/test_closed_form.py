@@ -10,11 +10,16 @@ from bitclass.codes import unpack
 from bitclass.training import closed_form as module
 from bitclass.training.closed_form import (
     DenseWhitening,
+    Kind,
     Penalty,
     WideWhitening,
     _bisectors,
+    _discriminant,
+    _noise_along_means,
     _rotated,
     _shrunken_means,
+    best_temperature,
+    choose_penalties,
     closed_form,
     leave_one_out,
     whiten,
@@ -50,7 +55,7 @@ def discriminant_scores(X, y, weights, x, penalty, n_within):
 def test_leave_one_out_equals_refitting_without_each_row(monkeypatch, own_units, weighted):
     """Class means are not shrunken here; the penalty and the number of rows are those of all."""
 
-    def not_shrunken(means, n, within):
+    def not_shrunken(means, n, noise):
         # So large a variance of the means leaves them as they are.
         return np.full(means.shape[1], 1e12), means, np.zeros(len(means))
 
@@ -59,8 +64,7 @@ def test_leave_one_out_equals_refitting_without_each_row(monkeypatch, own_units,
     weights = np.random.default_rng(0).uniform(0.5, 1.5, 40) if weighted else np.ones(40)
     scatter = scatter_of(X, y, weights=weights)
     sums, alpha = scatter.sums, 0.3
-    units = sums.effective_rows / sums.total
-    found = leave_one_out(scatter, alpha, own_units, X - scatter.centre, y, weights * units)
+    found = leave_one_out(scatter, alpha, own_units, X - scatter.centre, y, weights)
     penalty = alpha * scatter.penalties(own_units)
     likelihoods, correct = [], []
     for i in range(40):
@@ -68,13 +72,14 @@ def test_leave_one_out_equals_refitting_without_each_row(monkeypatch, own_units,
         scores = discriminant_scores(
             X[rest],
             y[rest],
-            units * weights[rest],
+            weights[rest],
             X[i] - scatter.centre * 0,
             penalty,
-            scatter.n_within,
+            scatter.mass_within,
         )
+        scores = scores / found.temperature + np.log(sums.mass / sums.total)
         correct.append(scores.argmax() == y[i])
-        scores = (scores - scores.max()) / found.temperature
+        scores -= scores.max()
         likelihoods.append(scores[y[i]] - np.log(np.exp(scores).sum()))
     assert 0.5 < np.mean(correct) < 1.0, "or this would show little"
     assert found.accuracy == pytest.approx(np.average(correct, weights=weights))
@@ -97,7 +102,7 @@ def test_the_penalty_of_the_highest_likelihood_is_chosen():
     for noise, n in ((0.5, 2000), (6.0, 80)):
         X, y = problem(n=n, d=12, n_classes=8, noise=noise)
         scatter = scatter_of(X, y)
-        best, _ = whiten(scatter.sums, None, sample_of(X, y), 16)
+        best, _ = choose_penalties(scatter.sums, sample_of(X, y), None)
         tried = {
             alpha: leave_one_out(scatter, alpha, best.own_units, X - scatter.centre, y, np.ones(n))
             for alpha in module.ALPHAS
@@ -106,6 +111,25 @@ def test_the_penalty_of_the_highest_likelihood_is_chosen():
         place = module.ALPHAS.index(best.alpha)
         for neighbour in module.ALPHAS[max(place - 1, 0) : place + 2]:
             assert tried[neighbour].likelihood <= tried[best.alpha].likelihood + 0.01
+
+
+@given(st.integers(0, 1000), st.sampled_from([1e-3, 1.0, 1e4]), st.booleans())
+@settings(max_examples=20)
+def test_the_best_temperature_is_the_most_likely_one(seed, unit, uneven):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 5, 300)
+    scores = rng.standard_normal((300, 5)) + 1.5 * (np.arange(5) == y[:, None])
+    shares = np.array([0.6, 0.1, 0.1, 0.1, 0.1]) if uneven else np.full(5, 0.2)
+    at = np.arange(300), y
+
+    def likelihood(temperature):
+        logits = scores / temperature + np.log(shares)
+        return np.mean(logits[at] - np.log(np.exp(logits).sum(axis=1)))
+
+    found, best, accuracy = best_temperature(scores * unit, at, None, np.log(shares))
+    assert best == pytest.approx(likelihood(found / unit), abs=1e-4)
+    assert best >= max(likelihood(other) for other in np.geomspace(0.05, 20, 40)) - 2e-3
+    assert accuracy == np.mean((scores / (found / unit) + np.log(shares)).argmax(axis=1) == y)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -154,7 +178,7 @@ def test_the_hash_function_gives_the_scores_of_the_coordinates(shift):
     X = X * np.logspace(-2, 2, 6) + shift * np.logspace(-2, 2, 6)
     sums = Sums(X.mean(axis=0), X.std(axis=0))
     sums.add(X, y, np.ones(90))
-    whitening, _ = whiten(sums, 0.1, sample_of(X, y), 16)
+    whitening, _ = whiten(sums, (Penalty(0.1, False),) * 2, sample_of(X, y), 16)
     rng = np.random.default_rng(0)
     Q, t = rng.standard_normal((whitening.means.shape[1], 20)), rng.standard_normal(20)
     found = whitening.hash_function(Q, t)
@@ -172,7 +196,7 @@ def test_the_hash_function_of_wide_rows_is_linear_in_their_coordinates():
     X = sp.csr_array((rng.random((400, 30)) < shares) * rng.uniform(0.5, 2, 30))
     sums = Sums.of_wide(30)
     sums.add(X, y, np.ones(400))
-    whitening = WideWhitening(sums, 0.5, sample_of(X, y), 16)
+    whitening = WideWhitening(sums, Penalty(0.5, True), sample_of(X, y), 16)
 
     def scores(Q, t):
         found = whitening.hash_function(Q, t)
@@ -196,6 +220,32 @@ def test_drawn_rows_have_the_means_and_the_covariance_of_the_rows():
         np.testing.assert_allclose(np.cov(A[drawn_y == c].T), whitening.covariance, atol=0.05)
     unseen = whitening.draw(drawn_y, np.random.default_rng(0), unseen=True)
     assert unseen[drawn_y == 0].var(axis=0)[0] > A[drawn_y == 0].var(axis=0)[0]
+
+
+@pytest.mark.parametrize(("n_classes", "d"), [(40, 300), (200, 50), (60, 60)])
+def test_noise_along_the_directions_of_means_is_that_of_means_of_noise(n_classes, d):
+    means = np.random.default_rng(0).standard_normal((n_classes, d))
+    means -= means.mean(axis=0)
+    observed = np.linalg.eigvalsh(means @ means.T / (n_classes - 1))[::-1]
+    q = min(n_classes - 1, d)
+    expected = _noise_along_means(n_classes, 1.0, d, q)
+    np.testing.assert_allclose(observed[:q], expected, rtol=0.15, atol=0.05 * expected[0])
+
+
+def test_means_that_differ_in_few_directions_are_shrunken_to_these():
+    """In most directions of the class means there is only noise, more than along a fixed one."""
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 30
+    true = np.zeros((30, 100))
+    true[:, :2] = 4.0 * rng.standard_normal((30, 2))
+    X = true[y] + rng.standard_normal((300, 100))
+    sums, rows = sums_of(X, y), sample_of(X, y)
+    whitening, _ = whiten(sums, choose_penalties(sums, rows, None), rows, 64)
+    kept = np.linalg.norm(whitening.means, axis=0)
+    A = whitening.rows(X, slice(None))
+    raw = np.linalg.norm([A[y == c].mean(axis=0) for c in range(30)], axis=0)
+    assert (kept[:2] > 0.9 * raw[:2]).all()
+    assert (kept[2:29] < 0.5 * raw[2:29]).all()
 
 
 # -------------------------------------------------------------------------------------------------
@@ -244,10 +294,11 @@ def test_rotations_are_orthonormal_and_balance_the_bits():
     assert np.abs(centred @ one).sum() > np.abs(centred @ random).sum(), "nearer to the corners"
 
 
-def model_of(X, y, n_bits=32, seed=0, weights=None, **given):
+def model_of(X, y, n_bits=32, seed=0, weights=None, kind=None, **given):
     sums = sums_of(X, y, weights, **given)
-    whitening, _ = whiten(sums, None, sample_of(X, y, weights), n_bits)
-    return closed_form(whitening, n_bits, 0.7, seed)
+    rows = sample_of(X, y, weights)
+    whitening, _ = whiten(sums, choose_penalties(sums, rows, None), rows, n_bits)
+    return closed_form(whitening, n_bits, 0.7, seed, kind)
 
 
 def scores_of(model, X):
@@ -266,13 +317,13 @@ def test_rows_are_nearest_to_the_code_of_their_class(kind):
     predicted = (np.sign(scores_of(model, X)) @ model.weights.T).argmax(axis=1)
     assert np.mean(predicted == y) > 0.97
     if kind == "line":
-        assert model.kind in ("bisectors", "mixture")
+        assert model.kind.weights == "bisectors"
 
 
 def test_scores_deviate_within_classes_as_asked():
     X, y = problem(n=2000)
-    whitening, _ = whiten(sums_of(X, y), 0.01, sample_of(X, y), 32)
-    F = scores_of(closed_form(whitening, 32, 0.4, 0), X)
+    whitening = whitening_of(X, y, 0.01)
+    F = scores_of(closed_form(whitening, 32, 0.4, 0, Kind("rotation")), X)
     deviations = F - np.array([F[y == c].mean(axis=0) for c in range(4)])[y]
     np.testing.assert_allclose(deviations.std(axis=0), 0.4, rtol=0.02)
 
@@ -308,3 +359,29 @@ def test_one_row_per_class_and_two_classes():
     X, y = problem(n=40, n_classes=2, d=1, noise=0.3)
     model = model_of(X, y, n_bits=5)
     np.testing.assert_array_equal(model.weights[0], -model.weights[1])
+
+
+@given(st.integers(0, 1000), st.integers(2, 20), st.sampled_from([24, 64]))
+@settings(max_examples=20)
+def test_fitted_hyperplanes_have_the_scores_of_the_discriminant(seed, n_classes, n_bits):
+    rng = np.random.default_rng(seed)
+    means = rng.standard_normal((n_classes, 6)).astype(np.float32)
+    weights = np.where(rng.random((n_classes, n_bits)) < 0.5, -1, 1).astype(np.int8)
+    Q, t = _discriminant(means, weights)
+    A = rng.standard_normal((50, 6))
+    found = (A @ Q + t) @ weights.T
+    expected = A @ means.T - 0.5 * (means**2).sum(axis=1)
+    for scores in (found, expected):
+        scores -= scores.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(found, expected, atol=0.02 * np.abs(expected).max())
+
+
+def test_a_fitted_model_predicts_as_the_discriminant_does():
+    X, y = problem(n=400, n_classes=8, noise=3.0)
+    model = model_of(X, y, 64, kind=Kind("bisectors", 0.25))
+    A = model.whitening.rows(X, slice(None))
+    means = model.whitening.means
+    expected = (A @ means.T - 0.5 * (means**2).sum(axis=1)).argmax(axis=1)
+    found = (np.tanh(A @ model.Q + model.t) @ model.weights.T).argmax(axis=1)
+    assert np.mean(expected == y) < 0.9, "or this would show little"
+    assert np.mean(found == expected) > 0.97

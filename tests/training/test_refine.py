@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from bitclass import PackedModel
 from bitclass.codes import pack
 from bitclass.hash_function import HashFunction
-from bitclass.training.closed_form import closed_form, whiten
+from bitclass.training.closed_form import Kind, choose_penalties, closed_form, whiten
 from bitclass.training.fit import _parts, fit_model, judged_groups
 from bitclass.training.refine import (
     Judged,
     _TrainingRows,
     candidate_of,
     choose,
-    chosen_length,
     judge,
     refine,
 )
@@ -56,13 +55,13 @@ def test_likelihoods_equal_those_of_all_scores(seed, rescore, bias):
     """Without the biases the counts below the short list are exact; with them, to one bit."""
     model = random_model(seed, bias=bias)
     rows = rows_for(model, noise=0.5)
-    judged = judge(model, rows, np.ones(80), rescore)
+    judged = judge([(model, rows, np.ones(80))], rescore)
     assert model.rescore == rescore
     scores = model.scores(rows.X)
     at = np.arange(80), rows.labels
     np.testing.assert_allclose(judged.best, scores.max(axis=1), rtol=1e-6)
     np.testing.assert_allclose(judged.gap, scores.max(axis=1) - scores[at], atol=1e-5)
-    np.testing.assert_array_equal(judged.correct[rescore], model.predict(rows.X) == rows.labels)
+    np.testing.assert_array_equal(judged.correct, model.predict(rows.X) == rows.labels)
     for temperature in (0.7, 3.0):
         logits = (scores - scores.max(axis=1, keepdims=True)) / temperature
         expected = logits[at] - np.log(np.exp(logits).sum(axis=1))
@@ -73,19 +72,19 @@ def test_likelihoods_equal_those_of_all_scores(seed, rescore, bias):
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_the_temperature_minimises_the_cross_entropy_of_being_correct(noise):
     model = random_model()
-    judged = judge(model, rows_for(model, 400, noise=noise), np.ones(400), 16)
-    target = judged.correct[16] * (1.0 - 0.5 / (judged.correct[16].sum() + 1.0))
+    judged = judge([(model, rows_for(model, 400, noise=noise), np.ones(400))], 16)
+    target = judged.correct * (1.0 - 0.5 / (judged.correct.sum() + 1.0))
 
     def loss(temperature):
         others = judged.log_others(1.0 / temperature)  # log((1 - p) / p)
         return np.mean(np.log1p(np.exp(others)) - (1.0 - target) * others)
 
-    found = judged.temperature(16)
+    found = judged.temperature
     for other in np.geomspace(0.06, 900, 60):
         assert loss(found) <= loss(other) + 1e-9
     # Then as many rows are predicted correctly as the probabilities say.
     mean = np.mean(1.0 / (1.0 + np.exp(judged.log_others(1.0 / found))))
-    assert mean == pytest.approx(judged.accuracy(16), abs=0.1)
+    assert mean == pytest.approx(judged.accuracy, abs=0.1)
 
 
 def judged_with(correct, gap, weights=None):
@@ -97,7 +96,7 @@ def judged_with(correct, gap, weights=None):
         np.zeros((n, 1)),
         np.asarray(gap, dtype=float),
         np.zeros(n, np.float32),
-        dict.fromkeys((16, 0, 64), correct),
+        correct,
         np.ones(n) if weights is None else weights,
         length=16,
     )
@@ -118,33 +117,28 @@ def test_refinement_must_be_better_by_so_many_standard_errors():
 
 
 def test_the_short_list_has_its_default_length_without_evidence():
-    n = 400
-    rng = np.random.default_rng(0)
-    base = rng.random(n) < 0.6
-    judged = judged_with(base, 2.0 * ~base)
-    assert chosen_length(judged, None) == 16
-    assert chosen_length(judged, 5) == 5
-    judged.correct[64] = base | (rng.random(n) < 0.1)
-    assert chosen_length(judged, None) == 64
-    judged.correct[64] = base.copy()
-    judged.correct[64][np.flatnonzero(~base)[0]] = True  # one row more is luck
-    judged.correct[64][np.flatnonzero(base)[:3]] = False
-    assert chosen_length(judged, None) == 16
+    model = random_model(n_classes=100)
+    rows = rows_for(model, 400)  # labels that the model predicts without a short list
+    assert judge([(model, rows, np.ones(400))], None).length == 0
+    model.rescore = 100
+    listed = rows_for(model, 400)
+    assert judge([(model, listed, np.ones(400))], None).length in (16, 64)
+    assert judge([(model, listed, np.ones(400))], 5).length == 5
+    n_right = judge([(model, listed, np.ones(400))], 16).correct.sum()
+    assert n_right < 400, "or this would show little"
 
 
 def test_folds_are_joined():
     model = random_model()
     rows = rows_for(model, 90, noise=0.3)
-    parts = [
-        judge(model, rows.take(np.arange(90)[fold::3]), np.ones(30), None) for fold in range(3)
-    ]
+    folds = [(model, rows.take(np.arange(90)[fold::3]), np.ones(30)) for fold in range(3)]
     other = random_model(n_classes=8, n_bits=24)  # a fold without some of the classes
-    parts[2] = judge(other, rows_for(other, 30), np.ones(30), None)
-    joined = Judged.joined(parts)
+    folds[2] = other, rows_for(other, 30), np.ones(30)
+    joined, parts = judge(folds, 16), [judge([fold], 16) for fold in folds]
     for temperature in (0.5, 4.0):
         expected = np.concatenate([part.log_likelihoods(temperature) for part in parts])
         np.testing.assert_allclose(joined.log_likelihoods(temperature), expected, rtol=1e-9)
-    assert joined.accuracy(16) == pytest.approx(np.mean([part.accuracy(16) for part in parts]))
+    assert joined.accuracy == pytest.approx(np.mean([part.accuracy for part in parts]))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -233,8 +227,9 @@ def hard(n=1500, seed=0):
 
 
 def closed_of(X, y, n_bits=32):
-    _, start = whiten(sums_of(X, y), None, sample_of(X, y), n_bits)
-    return closed_form(start, n_bits, 0.7, 0)
+    sums, rows = sums_of(X, y), sample_of(X, y)
+    _, start = whiten(sums, choose_penalties(sums, rows, None), rows, n_bits)
+    return closed_form(start, n_bits, 0.7, 0, Kind("rotation"))
 
 
 def test_refinement_improves_unseen_rows():

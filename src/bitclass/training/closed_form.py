@@ -606,7 +606,7 @@ def _noise_of_rows(
     y, n : (m,) the class of each row, and how many rows it has
     """
     unbiased = n / np.maximum(n - 1.0, 0.5)  # a mean is near its own rows
-    trace = float(np.mean(rr * unbiased))
+    trace = max(float(np.mean(rr * unbiased)), 1e-30)
     others = r[:_NOISE_ROWS]
     products = (r @ others.T)[y[:, None] != y[: len(others)]]
     squares = float(np.mean(products**2)) * float(np.mean(unbiased)) ** 2 if len(products) else 0.0

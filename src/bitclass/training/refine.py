@@ -583,9 +583,10 @@ def judge(
 def _score_gaps(model: PackedModel, X: Any, y: NDArray[np.intp]) -> tuple[NDArray[Any], ...]:
     """Gaps of the classes on the short list, counts of the others, gaps and best scores."""
     m, width, n_rows = model.n_rescored, model.n_bits + 1, len(y)
-    bias = model.bias
-    if bias is not None:  # biases widen the range of the scores
-        width += int(np.ptp(bias) / 2) + 2
+    if m == len(model.classes):  # none is left to count
+        width = 1
+    elif model.bias is not None:  # biases widen the range of the scores
+        width += min(int(np.ptp(model.bias) / 2) + 2, 4 * width)
     listed, counts = np.zeros((n_rows, m + 1)), np.zeros((n_rows, width))
     gap, best = np.zeros(n_rows), np.zeros(n_rows, dtype=np.float32)
     n_threads = effective_threads(None)

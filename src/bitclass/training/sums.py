@@ -164,6 +164,7 @@ class Sums:
         reduced._buffer = self.feature_sums[np.flatnonzero(seen)]
         reduced._places = np.arange(int(seen.sum()))
         reduced.classes, reduced.mass = self.classes[seen], self.mass[seen]
+        reduced.mass_squares = self.mass_squares[seen]
         return reduced
 
     def copy(self) -> Sums:
