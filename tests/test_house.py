@@ -14,7 +14,7 @@ SOURCE = Path(bitclass.__file__).parent
 FOUNDATION = {"arrays", "codes", "_native", "_warn"}
 MODEL = FOUNDATION | {"device", "hash_function", "model", "report", "storage"}
 LEARNING = MODEL | {"labels", "training"}
-ESTIMATOR = LEARNING | {"checks", "summary", "classifier"}
+ESTIMATOR = LEARNING | {"predictor", "checks", "summary", "classifier"}
 FILES = MODEL | {"classifier", "training", "io", "images"}
 MAY_IMPORT = {
     "_warn": set(),
@@ -29,9 +29,10 @@ MAY_IMPORT = {
     "model": FOUNDATION | {"device", "hash_function", "storage"},
     "storage": MODEL,
     "training": LEARNING,
-    "paper": MODEL | {"checks", "summary"},
+    "predictor": MODEL,
+    "paper": MODEL | {"predictor"},
     "summary": {"report", "storage", ""},
-    "checks": LEARNING,
+    "checks": LEARNING | {"predictor"},
     "classifier": ESTIMATOR,
     "io": FILES,
     "images": FILES,
