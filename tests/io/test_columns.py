@@ -331,18 +331,18 @@ def test_text_like_a_date_stays_text_in_json_lines(tmp_path):
 
 
 @every_table
-def test_weights_groups_and_texts_are_no_features(tmp_path, extension):
+def test_weights_and_texts_are_no_features(tmp_path, extension):
     frame = FRAME.assign(w=[0.5, 2, 0], user=[7, 7, 8], note=["one", "two", ""])
     path = written(tmp_path, extension, frame)
-    given = {"sample_weight": "w", "groups": "user", "text": "note", "columns": ["note"]}
+    given = {"sample_weight": "w", "text": "note", "columns": ["note", "user"]}
     rows = open_rows([path, path], rows_per_batch=4, **given)
     assert rows.feature_names == ("a", "b", "c")
     first, second = rows.batches()
     assert (len(first), len(second)) == (4, 2)
     assert first.sample_weight.tolist() == [0.5, 2, 0, 0.5]
-    assert list(map(int, first.groups)) == [7, 7, 8, 7]
+    assert list(map(int, first.columns["user"])) == [7, 7, 8, 7]
     assert second.texts == ["two", ""]
-    assert [*first.columns] == ["note"]
+    assert [*first.columns] == ["note", "user"]
     X, y, weight = next(rows.pairs())
     assert (X.shape, y.tolist(), weight.dtype) == ((4, 3), ["x", "y", "x", "x"], np.float64)
     path = written(tmp_path, extension, frame.assign(w=[0.5, -2, 0]))

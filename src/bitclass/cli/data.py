@@ -48,7 +48,6 @@ class RowOptions:
     labels: str | None = None
     text: str | None = None
     weights: str | None = None
-    groups: str | None = None
     id: Sequence[str] = ()
     format: str | None = None
     header: bool = True
@@ -73,7 +72,7 @@ class RowOptions:
         given["labels" if file is None else "labels_file"] = self.labels if file is None else file
         if self.features is not None:
             given["features"] = [name.strip() for name in self.features.split(",")]
-        return given | {"sample_weight": self.weights, "groups": self.groups}
+        return given | {"sample_weight": self.weights}
 
     def remembered(self) -> dict[str, Any]:
         """The columns that a model file remembers, since its later files usually have them too."""
@@ -245,7 +244,7 @@ def _image_rows(
     """Features of images, whose options are none of those for columns."""
     from bitclass.images import image_rows, open_images
 
-    for name in ("features", "labels", "weights", "groups", "id"):
+    for name in ("features", "labels", "weights", "id"):
         if getattr(options, name):
             raise UsageError(f"--{name} applies to files with columns, but {paths[0]} has images")
     images = open_images(list(paths))

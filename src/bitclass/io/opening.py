@@ -41,7 +41,6 @@ def open_rows(
     labels: str | int | bool | None = None,
     labels_file: PathLike | Sequence[PathLike] | None = None,
     sample_weight: str | int | None = None,
-    groups: str | int | None = None,
     text: str | int | None = None,
     columns: Sequence[str] = (),
     format: str | None = None,
@@ -72,8 +71,8 @@ def open_rows(
     labels_file : path or sequence of paths, optional
         Separate files that contain the labels; `labels` then refers to these files. A ``.txt``
         file has one label per line, and no header.
-    sample_weight, groups, text : str or int, optional
-        Columns with the weights, groups and texts of the rows; they are not features.
+    sample_weight, text : str or int, optional
+        Columns with the weights and texts of the rows; they are not features.
     columns : sequence of str
         Further columns to read, such as identifiers; they are not features.
     format : {"npy", "npz", "parquet", "arrow", "csv", "jsonl", "svmlight", "lines"}, optional
@@ -121,7 +120,7 @@ def open_rows(
         named = [features] if isinstance(features, str | int) else list(features)
         if features is True or not named:
             raise ValueError("features must name at least one array or column")
-    given = {"sample_weight": sample_weight, "groups": groups, "text": text}
+    given = {"sample_weight": sample_weight, "text": text}
     roles = {role: str(name) for role, name in given.items() if name is not None}
     wanted = [*roles.values(), *map(str, columns)]
     if features is False and labels is False and labels_file is None and not wanted:

@@ -200,7 +200,6 @@ class FileRows(Rows):
             first,
             {name: piece.columns[name] for name in self._columns},
             weight,
-            found.get("groups"),
             None if texts is None else _texts(source.path, texts, row, self._roles["text"]),
         )
 

@@ -29,7 +29,6 @@ class Batch:
     columns : mapping of str to ndarray of shape (n_rows,)
         The further columns that were requested.
     sample_weight : ndarray of shape (n_rows,), or None
-    groups : ndarray of shape (n_rows,), or None
     texts : sequence of n_rows str or bytes, or None
     """
 
@@ -38,7 +37,6 @@ class Batch:
     first_row: int
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     sample_weight: NDArray[np.float64] | None = None
-    groups: NDArray[Any] | None = None
     texts: Sequence[str | bytes] | None = None
 
     def __len__(self) -> int:
@@ -56,7 +54,7 @@ class Batch:
             return None if values is None else values[start:stop]
 
         columns = {name: part(values) for name, values in self.columns.items()}
-        others = map(part, (self.sample_weight, self.groups, self.texts))
+        others = map(part, (self.sample_weight, self.texts))
         return Batch(part(self.X), part(self.labels), self.first_row + start, columns, *others)
 
 
@@ -85,7 +83,7 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
         all_of("labels"),
         first.first_row,
         {name: joined([batch.columns[name] for batch in batches]) for name in first.columns},
-        *map(all_of, ("sample_weight", "groups", "texts")),
+        *map(all_of, ("sample_weight", "texts")),
     )
 
 
