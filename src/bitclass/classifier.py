@@ -28,11 +28,10 @@ from bitclass.checks import (
 from bitclass.labels import which_classes
 from bitclass.model import PackedModel
 from bitclass.predictor import PackedPredictor
-from bitclass.report import Epoch, Report
+from bitclass.report import Epoch, Report, make_summary, read_parameters
 from bitclass.storage import ModelFileError, ProjectionType
 from bitclass.storage import load as load_model
 from bitclass.storage import save as save_model
-from bitclass.summary import make_summary, read_summary
 from bitclass.training.anchors import anchor_count, choose_anchors
 from bitclass.training.fit import Fitted, fit_model, judged_groups
 from bitclass.training.settings import Settings
@@ -690,11 +689,12 @@ class BinaryCodeClassifier(PackedPredictor):
         model = load_model(path)
         classifier = cls()
         try:
-            parameters, report = read_summary(model.summary, classifier.get_params(deep=False))
-            if report is None or "paper" in model.summary:
-                raise ModelFileError("the model was not fitted by BinaryCodeClassifier")
-        except ModelFileError as error:
+            parameters = read_parameters(model.summary, classifier.get_params(deep=False))
+        except ValueError as error:
             raise ModelFileError(f"{os.fspath(path)}: {error}") from None
+        if "report" not in model.summary:
+            raise ModelFileError(f"{os.fspath(path)}: was not fitted by BinaryCodeClassifier")
+        report = Report.from_dict(model.summary["report"])
         parameters["n_bits"] = model.n_bits
         classifier.set_params(**parameters)
         classifier.n_features_in_ = model.n_features

@@ -21,7 +21,7 @@ import operator
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -264,20 +264,20 @@ def _apply() -> None:
 
 
 @contextmanager
-def prediction_threads(n_jobs: int | None, n_blas: int | None = None) -> Iterator[None]:
+def prediction_threads(n_jobs: int | None) -> Iterator[None]:
     """Limit both the kernels and BLAS to `n_jobs` threads: for large products in float32.
 
     Parameters
     ----------
     n_jobs : int or None
         See :func:`effective_threads`.
-    n_blas : int >= 1, optional
-        A different limit for BLAS.
     """
-    with thread_limit(n_jobs), blas_limit(n_blas or effective_threads(n_jobs)):
+    with thread_limit(n_jobs), blas_limit(effective_threads(n_jobs)):
         yield
 
 
-def training_threads(n_jobs: int | None) -> AbstractContextManager[None]:
+@contextmanager
+def training_threads(n_jobs: int | None) -> Iterator[None]:
     """Limit the kernels and pools of training to `n_jobs` threads, and BLAS to one thread each."""
-    return prediction_threads(n_jobs, n_blas=1)
+    with thread_limit(n_jobs), blas_limit(1):
+        yield

@@ -10,9 +10,8 @@ from typing import IO, Any, cast
 
 import numpy as np
 
-from bitclass.io.errors import DataFileError, reading
 from bitclass.io.labels import TEXT, infer_dtype
-from bitclass.io.source import Batch, Request, Source
+from bitclass.io.source import Batch, DataFileError, Request, Source, reading
 
 __all__ = ["LinesSource", "open_text"]
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from bitclass.io.errors import DataFileError, listed, more, reading
 from bitclass.io.labels import common_dtype, label_dtype
 from bitclass.io.rows import FileRows
-from bitclass.io.source import Request, Source
+from bitclass.io.source import DataFileError, Request, Source, listed, more, reading
 
 __all__ = ["FORMATS", "format_of", "open_rows"]
 

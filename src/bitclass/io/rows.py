@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.io.errors import DataFileError, more
 from bitclass.io.labels import convert
-from bitclass.io.source import Batch, Source, join_batches
+from bitclass.io.source import Batch, DataFileError, Source, join_batches, more
 
 __all__ = ["FileRows", "Rows", "prefetch"]
 

@@ -1,9 +1,13 @@
-"""The contract of all file formats: a `Source` is opened for a `Request` and yields `Batch`es."""
+"""The contract of all file formats: a `Source` is opened for a `Request` and yields `Batch`es.
+
+Any error in a file is a `DataFileError`, a single line that names the file.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +15,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Batch", "Request", "Source", "join_batches"]
+__all__ = [
+    "Batch",
+    "DataFileError",
+    "Request",
+    "Source",
+    "join_batches",
+    "listed",
+    "more",
+    "reading",
+]
+
+_MAX_NAMES = 20
+_MAX_CHARACTERS = 300
 
 
 @dataclass(frozen=True)
@@ -129,3 +145,56 @@ class Source(ABC):
 
         `rows_per_piece` is the preferred size. Rows are counted within this file.
         """
+
+
+class DataFileError(ValueError):
+    """Error in a data file; the message is a single line that names the file.
+
+    Examples
+    --------
+    >>> from bitclass.io import open_rows
+    >>> open_rows("absent.npy")
+    Traceback (most recent call last):
+    bitclass.io.source.DataFileError: absent.npy: no such file or folder
+    """
+
+
+@contextmanager
+def reading(path: Path, format_name: str) -> Iterator[None]:
+    """Convert any exception in the block to a `DataFileError` that names the file.
+
+    The libraries that read the formats raise many types on a damaged file, including KeyError and
+    AttributeError, so all are caught.
+    """
+    try:
+        yield
+    except DataFileError:
+        raise
+    except FileNotFoundError as error:
+        raise DataFileError(f"{path}: no such file or folder") from error
+    except PermissionError as error:
+        raise DataFileError(f"{path}: no permission to read the file") from error
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if len(reason) > _MAX_CHARACTERS:
+            reason = reason[:_MAX_CHARACTERS] + "..."
+        raise DataFileError(f"{path}: cannot be read as {format_name}: {reason}") from error
+
+
+def listed(names: Iterable[object]) -> str:
+    """List names in a message, shortened if there are many.
+
+    Examples
+    --------
+    >>> listed(["X", "y"])
+    "'X', 'y'"
+    """
+    words = [repr(name) for name in names]
+    if len(words) > _MAX_NAMES:
+        words = [*words[: _MAX_NAMES - 1], f"... ({len(words)} in all)"]
+    return ", ".join(words) or "none"
+
+
+def more(files: Sized) -> str:
+    """Suffix for the first file name in a message about several files."""
+    return f" and {len(files) - 1} more" if len(files) > 1 else ""

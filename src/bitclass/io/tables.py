@@ -17,9 +17,8 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from bitclass.io.columns import choose_columns, find_column
-from bitclass.io.errors import DataFileError, listed, reading
 from bitclass.io.labels import label_dtype
-from bitclass.io.source import Batch, Request, Source
+from bitclass.io.source import Batch, DataFileError, Request, Source, listed, reading
 
 __all__ = ["ArrowSource", "ParquetSource", "TableSource"]
 

@@ -15,10 +15,9 @@ import pyarrow.csv
 import pyarrow.json
 from numpy.typing import NDArray
 
-from bitclass.io.errors import DataFileError
 from bitclass.io.labels import common_dtype, infer_dtype
 from bitclass.io.lines import open_text
-from bitclass.io.source import Request
+from bitclass.io.source import DataFileError, Request
 from bitclass.io.tables import TableSource
 
 __all__ = ["CsvSource", "JsonSource"]
