@@ -366,7 +366,7 @@ def test_large_numbers_of_json_lines_are_exact_or_refused(tmp_path, number):
 
 
 def test_a_large_number_after_the_first_block_of_json_lines_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("bitclass.io.text_tables._BLOCK_BYTES", 50)
+    monkeypatch.setattr("bitclass.io.tables._BLOCK_BYTES", 50)
     path = tmp_path / "a.jsonl"
     path.write_text("".join(f'{{"x": 0.5, "key": {i}}}\n' for i in [*range(9), 2**63]))
     with pytest.raises(DataFileError, match=str(2**63)):

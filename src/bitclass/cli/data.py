@@ -61,7 +61,7 @@ class RowOptions:
 
     def given(self) -> dict[str, Any]:
         """Arguments of `bitclass.io.open_rows`."""
-        from bitclass.io.opening import FORMATS
+        from bitclass.io.rows import FORMATS
 
         if self.format is not None and self.format not in FORMATS:
             raise UsageError(f"--format {self.format}: not one of {', '.join(FORMATS)}")
