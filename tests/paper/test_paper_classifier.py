@@ -19,7 +19,7 @@ from bitclass.paper.losses import tabulate
 from bitclass.paper.ridge import standardise
 from bitclass.paper.starting_codes import STARTING_CODES, starting_codes
 
-from ..brute_force import EVERY_LOSS, objective
+from ..brute_force import EVERY_LOSS, objective, sample_codes
 
 # Run only where SCIPY_ARRAY_API is set.
 MAY_SKIP = {"check_array_api_input"}
@@ -150,7 +150,7 @@ def test_the_hash_function_regresses_the_codes_of_the_samples_themselves(n_bits)
         lambda line: None,
     )
     np.testing.assert_array_equal(model.objective_history_, found.history)
-    codes = unpack(found.groups.sample_codes(), n_bits)
+    codes = unpack(sample_codes(found), n_bits)
     assert any(len(np.unique(codes[y == c], axis=0)) > 1 for c in range(5)) == (n_bits == 12)
     moved = np.any(model.weights_ != found.weights, axis=1)
     assert moved.any() == (n_bits == 3)

@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -242,19 +243,14 @@ def _image_rows(
     paths: Sequence[Path], options: RowOptions, extractor: Any, n_jobs: int | None = None
 ) -> Any:
     """Features of images, whose options are none of those for columns."""
-    from bitclass.images import image_rows, open_images
+    from bitclass.images import open_images
 
     for name in ("features", "labels", "weights", "id"):
         if getattr(options, name):
             raise UsageError(f"--{name} applies to files with columns, but {paths[0]} has images")
-    images = open_images(list(paths))
     with progress_bars() as progress:
-        return image_rows(
-            images,
-            extractor,
-            n_jobs=n_jobs,
-            progress=lambda done: progress("extracting", done, len(images)),
-        )
+        show = partial(progress, "extracting")
+        return open_images(list(paths), extractor, n_jobs=n_jobs, progress=show)
 
 
 def _named(find: Callable[[str], Any], extractor: str) -> Any:
