@@ -53,8 +53,7 @@ def folder(tmp_path_factory):
         pyarrow.csv.write_csv(columns(X, y.tolist()), folder / f"{name}.csv")
     for ending in FORMATS:
         command = ("fit", f"train.{ending}", "--model", f"{ending}.safetensors", "--bits", 32)
-        run = bitclass_process if ending == "npz" else bitclass
-        succeed(*command, cwd=folder, run=run)
+        succeed(*command, cwd=folder)
     return folder
 
 
@@ -278,7 +277,8 @@ def test_inspect_figures_are_correct(outputs, folder, fitted):
 
 def test_a_pipe_gets_no_colours_and_no_bars(outputs, folder):
     # `succeed` has checked that standard error is empty.
-    told = succeed("fit", "train.npz", "--model", "again.safetensors", cwd=folder)
+    fit = ("fit", "train.npz", "--model", "again.safetensors")
+    told = succeed(*fit, cwd=folder, run=bitclass_process)
     assert not any("\x1b" in text or "\r" in text for text in (told, *outputs.values()))
     assert "pass 1" not in told
     assert "on 300 rows" in told
