@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -98,55 +98,41 @@ class Report:
         ValueError
             If an entry is missing or has another type.
         """
-        epochs = _entry(entry, "epochs", lambda value: isinstance(value, list), "a list")
-        return cls(
-            n_rows=_count(entry, "n_rows"),
-            n_judged=_count(entry, "n_judged"),
-            accuracy=_number(entry, "accuracy"),
-            accuracy_closed_form=_number(entry, "accuracy_closed_form"),
-            refined=_entry(entry, "refined", lambda value: isinstance(value, bool), "a boolean"),
-            alpha=_number(entry, "alpha"),
-            epochs=tuple(
-                Epoch(
-                    epoch=_count(each, "epoch"),
-                    n_epochs=_count(each, "n_epochs"),
-                    accuracy=_number(each, "accuracy"),
-                    objective=_number(each, "objective"),
-                )
-                for each in epochs
-            ),
-            stopped=_entry(
-                entry,
-                "stopped",
-                lambda value: value in (None, "callback", "max_time"),
-                "'callback', 'max_time' or null",
-            ),
-        )
+        report: Report = _checked(cls, entry)
+        return replace(report, epochs=tuple(_checked(Epoch, each) for each in report.epochs))
 
 
-def _entry(entries: Any, name: str, is_valid: Callable[[Any], bool], expected: str) -> Any:
+# By annotation: what a value from a file must be, and in words.
+_VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "int": (lambda value: type(value) is int and value >= 0, "a count of at least 0"),
+    "bool": (lambda value: isinstance(value, bool), "a boolean"),
+    "float | None": (
+        lambda value: (
+            value is None or (type(value) in (int, float) and abs(value) <= sys.float_info.max)
+        ),
+        "a finite number or null",
+    ),
+    "str | None": (
+        lambda value: value in (None, "callback", "max_time"),
+        "'callback', 'max_time' or null",
+    ),
+    "tuple[Epoch, ...]": (lambda value: isinstance(value, list), "a list"),
+}
+
+
+def _checked(kind: type[Any], entries: Any) -> Any:
+    """A `Report` or an `Epoch` of JSON values, which may be untrusted."""
     if not isinstance(entries, Mapping):
         raise ValueError(f"a report must be an object, found {type(entries).__name__}")
-    if name not in entries:
-        raise ValueError(f"a report must have an entry {name!r}")
-    if not is_valid(entries[name]):
-        raise ValueError(f"a report's {name!r} must be {expected}, found {entries[name]!r:.60}")
-    return entries[name]
-
-
-def _count(entries: Any, name: str) -> int:
-    value: int = _entry(
-        entries, name, lambda value: type(value) is int and value >= 0, "a count of at least 0"
-    )
-    return value
-
-
-def _number(entries: Any, name: str) -> float | None:
-    def is_valid(value: Any) -> bool:
-        return value is None or (type(value) in (int, float) and abs(value) <= sys.float_info.max)
-
-    value = _entry(entries, name, is_valid, "a finite number or null")
-    return None if value is None else float(value)
+    values = {}
+    for field in fields(kind):
+        if field.name not in entries:
+            raise ValueError(f"a report must have an entry {field.name!r}")
+        value, (is_valid, expected) = entries[field.name], _VALID[str(field.type)]
+        if not is_valid(value):
+            raise ValueError(f"a report's {field.name!r} must be {expected}, found {value!r:.60}")
+        values[field.name] = value
+    return kind(**values)
 
 
 def make_summary(

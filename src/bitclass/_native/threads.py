@@ -48,17 +48,15 @@ def available_cpus() -> int:
     """Count the CPUs this process may use, by its affinity and by the CPU quota of its cgroup."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
     cpus = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    return max(1, min(cpus, _cgroup_quota()))
+    return max(1, min(cpus, cgroup_quota(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))))
 
 
 @cache
-def _cgroup_quota() -> int:
-    """Number of CPUs allowed by the cgroups of this process; `MAX_THREADS` without a quota."""
-    return cgroup_quota(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
-
-
 def cgroup_quota(membership: Path, root: Path) -> int:
-    """Number of CPUs, rounded up, allowed by the cgroups (v1 or v2) listed in `membership`."""
+    """Number of CPUs, rounded up, allowed by the cgroups (v1 or v2) listed in `membership`.
+
+    `MAX_THREADS` without a quota.
+    """
     quota = MAX_THREADS
     try:
         lines = membership.read_text().splitlines()

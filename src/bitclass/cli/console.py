@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from bitclass.cli.errors import printable
+from bitclass._warn import printable
 from bitclass.report import Epoch, Report
 
 __all__ = [

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.images.decoding import ImageError, printable
+from bitclass._warn import printable
+from bitclass.images.decoding import ImageError
 from bitclass.io import format_of
 
 __all__ = ["find_images", "list_images"]
