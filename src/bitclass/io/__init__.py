@@ -1,8 +1,7 @@
 """Rows from files: NumPy, Parquet, Arrow, CSV, JSON lines and SVMlight."""
 
-from bitclass.io.lines import open_text
 from bitclass.io.rows import FileRows, Rows, format_of, open_rows, prefetch
-from bitclass.io.source import Batch, DataFileError
+from bitclass.io.source import Batch, DataFileError, open_text
 
 __all__ = [
     "Batch",

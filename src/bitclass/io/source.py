@@ -5,12 +5,14 @@ Any error in a file is a `DataFileError`, a single line that names the file.
 
 from __future__ import annotations
 
+import gzip
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +25,19 @@ __all__ = [
     "join_batches",
     "listed",
     "more",
+    "open_text",
     "reading",
 ]
 
 _MAX_NAMES = 20
 _MAX_CHARACTERS = 300
+# The first bytes of files that would otherwise be read as text without an error.
+_COMPRESSED = {
+    "bzip2": rb"BZh[1-9]1AY&SY",
+    "xz": rb"\xfd7zXZ\x00",
+    "Zstandard": rb"\x28\xb5\x2f\xfd",
+    "zip": rb"PK\x03\x04",
+}
 
 
 @dataclass(frozen=True)
@@ -198,3 +208,52 @@ def listed(names: Iterable[object]) -> str:
 def more(files: Sized) -> str:
     """Suffix for the first file name in a message about several files."""
     return f" and {len(files) - 1} more" if len(files) > 1 else ""
+
+
+def open_text(path: Path) -> IO[bytes]:
+    """Open a text file for reading bytes, decompressed if its content is gzip.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    stream : binary file
+
+    Raises
+    ------
+    DataFileError
+        If the file is compressed in another way, or is UTF-16 or UTF-32 and not UTF-8.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = Path(tempfile.mkdtemp(), "rows")
+    >>> _ = path.write_bytes(gzip.compress(b"x,label"))
+    >>> with open_text(path) as stream:
+    ...     stream.read()
+    b'x,label'
+    """
+    with path.open("rb") as file:
+        start = file.read(16)
+    for name, pattern in _COMPRESSED.items():
+        if re.match(pattern, start):
+            raise DataFileError(
+                f"{path}: is compressed by {name}; decompress it, or compress it by gzip"
+            )
+    open_file: Any = gzip.open if start.startswith(b"\x1f\x8b") else open
+    stream = open_file(path, "rb")
+    try:
+        with reading(path, "gzip"):
+            start = stream.peek(2)[:2]
+        # With a byte order mark, or without one if it starts with an ASCII character.
+        if start in (b"\xff\xfe", b"\xfe\xff") or (len(start) == 2 and 0 in start):
+            raise DataFileError(
+                f"{path}: is not UTF-8 but UTF-16 or UTF-32; convert it, for example with "
+                "iconv -f UTF-16 -t UTF-8"
+            )
+    except DataFileError:
+        stream.close()
+        raise
+    return cast("IO[bytes]", stream)

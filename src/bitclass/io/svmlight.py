@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass.io.labels import INTEGER
-from bitclass.io.lines import open_text
-from bitclass.io.source import Batch, DataFileError, Request, Source, reading
+from bitclass.io.source import Batch, DataFileError, Request, Source, open_text, reading
 
 __all__ = ["SvmlightSource", "set_widths"]
 

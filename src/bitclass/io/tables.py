@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 
 from bitclass.io.columns import choose_columns, find_column
 from bitclass.io.labels import common_dtype, infer_dtype, label_dtype
-from bitclass.io.lines import open_text
-from bitclass.io.source import Batch, DataFileError, Request, Source, listed, reading
+from bitclass.io.source import Batch, DataFileError, Request, Source, listed, open_text, reading
 
 __all__ = ["ArrowSource", "CsvSource", "JsonSource", "ParquetSource"]
 
