@@ -567,8 +567,8 @@ class BinaryCodeClassifier(PackedPredictor):
         assert self._state.fitted is not None
         return self._state.fitted
 
-    def _fitted_model(self) -> PackedModel:
-        return self._solved().model
+    def _fitted_model(self, *, update: bool = False) -> PackedModel:
+        return (self.solve() if update else self)._solved().model
 
     @property
     def classes_(self) -> NDArray[Any]:

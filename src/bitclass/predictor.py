@@ -40,8 +40,8 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         """
 
     @abstractmethod
-    def _fitted_model(self) -> PackedModel:
-        """The model as it is, for attributes: reading them does not train."""
+    def _fitted_model(self, *, update: bool = False) -> PackedModel:
+        """The model; unless `update`, an error if rows were added since: attributes never train."""
 
     @contextmanager
     def _unchanged_on_error(self) -> Iterator[None]:
@@ -201,7 +201,7 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
     @contextmanager
     def _predicting(self, X: Features) -> Iterator[tuple[PackedModel, Features]]:
         """Model and checked rows; inside the block, kernels or BLAS use `n_jobs` threads."""
-        model = self.packed()
+        model = self._fitted_model(update=True)
         # The kernels reject non-finite values at no extra cost.
         X = on_host(X, "X")
         X = validate_data(self, X, reset=False, ensure_all_finite=False, **ACCEPTED)

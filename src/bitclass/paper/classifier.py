@@ -323,7 +323,7 @@ class PaperClassifier(PackedPredictor):
         """The model without the estimator: all that prediction needs."""
         return self._fitted_model()
 
-    def _fitted_model(self) -> PackedModel:
+    def _fitted_model(self, *, update: bool = False) -> PackedModel:
         check_is_fitted(self)
         return self._model
 
