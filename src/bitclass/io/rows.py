@@ -23,7 +23,6 @@ from bitclass.io.source import (
     Source,
     join_batches,
     listed,
-    more,
     reading,
 )
 
@@ -308,6 +307,11 @@ def _check_finite(path: Path, X: Any, first_row: int, feature_names: Sequence[st
     )
 
 
+def _more(files: Sequence[Any]) -> str:
+    """Suffix for the first file name in a message about several files."""
+    return f" and {len(files) - 1} more" if len(files) > 1 else ""
+
+
 def _description(sources: Sequence[Source]) -> str:
     """Describe in one line what is read, what was guessed and what was skipped."""
     first = sources[0]
@@ -323,7 +327,7 @@ def _description(sources: Sequence[Source]) -> str:
     elif first.label:
         parts.append(f"labels {first.label!r}")
     notes = f" ({'; '.join(first.notes)})" if first.notes else ""
-    return f"{first.path}{more(sources)}: {', '.join(parts)}{notes}"
+    return f"{first.path}{_more(sources)}: {', '.join(parts)}{notes}"
 
 
 def open_rows(
@@ -578,8 +582,8 @@ def _open_labels(
     n_labels = sum(source.n_rows for source in label_sources)
     if n_labels != n_rows:
         raise DataFileError(
-            f"{paths[0]}{more(paths)}: contains {n_labels} labels, but there are {n_rows} rows in "
-            f"{sources[0].path}{more(sources)}; CSV starts with column names unless --no-header "
+            f"{paths[0]}{_more(paths)}: contains {n_labels} labels, but there are {n_rows} rows in "
+            f"{sources[0].path}{_more(sources)}; CSV starts with column names unless --no-header "
             "(header=False), and .txt files have no header"
         )
     return label_sources

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +24,6 @@ __all__ = [
     "Source",
     "join_batches",
     "listed",
-    "more",
     "open_text",
     "reading",
 ]
@@ -203,11 +202,6 @@ def listed(names: Iterable[object]) -> str:
     if len(words) > _MAX_NAMES:
         words = [*words[: _MAX_NAMES - 1], f"... ({len(words)} in all)"]
     return ", ".join(words) or "none"
-
-
-def more(files: Sized) -> str:
-    """Suffix for the first file name in a message about several files."""
-    return f" and {len(files) - 1} more" if len(files) > 1 else ""
 
 
 def open_text(path: Path) -> IO[bytes]:
