@@ -1,7 +1,5 @@
 """Models and predictions depend neither on the SIMD level nor on the number of threads."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os
@@ -56,11 +54,9 @@ for n_jobs in (1, 2):
 print(json.dumps(found))
 """
 
-Digests = dict[str, str]
-
 
 @functools.cache
-def fit_and_predict(level: str) -> dict[str, list[Digests]]:
+def fit_and_predict(level):
     """Digests of each kind of model and its predictions, with one thread and with two."""
     done = subprocess.run(
         [sys.executable, "-c", FIT_AND_PREDICT],
@@ -73,18 +69,17 @@ def fit_and_predict(level: str) -> dict[str, list[Digests]]:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["simd"] == level
-    models: dict[str, list[Digests]] = found["models"]
-    return models
+    return found["models"]
 
 
 @pytest.fixture(scope="module")
-def expected() -> dict[str, Digests]:
+def expected():
     """Digests of the portable kernels with one thread."""
     return {kind: digests[0] for kind, digests in fit_and_predict("portable").items()}
 
 
 @pytest.mark.parametrize("level", _kernels.available_levels())
-def test_models_and_predictions_are_the_same(expected: dict[str, Digests], level: str) -> None:
+def test_models_and_predictions_are_the_same(expected, level):
     assert len({digests["codes"] for digests in expected.values()}) >= 4, "kinds do not differ"
     for kind, digests in fit_and_predict(level).items():
         assert digests == [expected[kind]] * 2, kind
