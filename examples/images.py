@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from bitclass import BinaryCodeClassifier
-from bitclass.images import ImageSet, decode, extractor_named, image_rows, open_images
+from bitclass.images import ImageRows, extractor_named, open_images
 
 SIDE = 64
 TRAINING_IMAGES, TEST_IMAGES = 25, 9
@@ -111,27 +111,27 @@ def draw_image(painter: Painter, rng: np.random.Generator) -> Image.Image:
     return Image.fromarray(np.clip(noisy, 0, 255).astype(np.uint8))
 
 
-def draw_folder(folder: Path, n_each: int, seed: int) -> ImageSet:
+def draw_folder(folder: Path, n_each: int, seed: int) -> Path:
     """Draw `n_each` images of each class, in one folder per class."""
     rng = np.random.default_rng(seed)
     for name, painter in PAINTERS.items():
         (folder / name).mkdir(parents=True)
         for number in range(n_each):
             draw_image(painter, rng).save(folder / name / f"{number:03d}.png")
-    return open_images(folder)
+    return folder
 
 
 def contact_sheet(
-    images: ImageSet, predicted: NDArray[np.str_], scale: int = 2, columns: int = 9
+    images: ImageRows, predicted: NDArray[np.str_], scale: int = 2, columns: int = 9
 ) -> Image.Image:
     """All images in a grid, with their predicted classes below, errors in red."""
     assert images.labels is not None
     cell, caption = SIDE * scale + 8, 18
-    n_lines = -(-len(images) // columns)
+    n_lines = -(-images.n_rows // columns)
     sheet = Image.new("RGB", (columns * cell + 8, n_lines * (cell + caption) + 8), "white")
     draw = ImageDraw.Draw(sheet)
     for row, (label, found) in enumerate(zip(images.labels, predicted, strict=True)):
-        image = decode(images.read(row), images.names[row])
+        image = Image.open(images.paths[0] / images.names[row])
         x, y = 8 + row % columns * cell, 8 + row // columns * (cell + caption)
         sheet.paste(image.resize((SIDE * scale, SIDE * scale), Image.Resampling.NEAREST), (x, y))
         correct = label == found
@@ -148,14 +148,14 @@ def main() -> None:
     options = parser.parse_args()
     extractor = extractor_named(options.extractor)
     with tempfile.TemporaryDirectory() as folder:
-        training = image_rows(
+        training = open_images(
             draw_folder(Path(folder) / "train", TRAINING_IMAGES, seed=0), extractor
         )
-        test = image_rows(draw_folder(Path(folder) / "test", TEST_IMAGES, seed=1), extractor)
+        test = open_images(draw_folder(Path(folder) / "test", TEST_IMAGES, seed=1), extractor)
         classifier = BinaryCodeClassifier(n_bits=128, random_state=0)
         assert training.labels is not None
         predicted = classifier.fit(training.X, training.labels).predict(test.X)
-        contact_sheet(test.images, predicted).save(options.out)
+        contact_sheet(test, predicted).save(options.out)
     n_correct = int(np.sum(predicted == test.labels))
     print(f"trained on {training.n_rows} images of {len(PAINTERS)} classes with {extractor.name}")
     print(f"{n_correct} of {test.n_rows} test images correct; see {options.out}")

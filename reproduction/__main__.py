@@ -119,12 +119,12 @@ def _images(options: argparse.Namespace) -> None:
 
 
 def _features(options: argparse.Namespace) -> None:
-    from bitclass.images import extractor_named, image_rows, open_images
+    from bitclass.images import extractor_named, open_images
     from reproduction.gist import Gist
 
     is_gist = options.extractor == "gist"
     extractor: Any = Gist() if is_gist else extractor_named(options.extractor)
-    rows = image_rows(open_images(options.folder), extractor)
+    rows = open_images(options.folder, extractor)
     np.save(options.out, rows.X)
     if rows.labels is not None:
         np.save(options.out.with_suffix(".labels.npy"), rows.labels)

@@ -39,6 +39,11 @@ def log_exponential_objective(codes, weights, labels, scale=1.0):
     return float(logsumexp(scale * margins))
 
 
+def sample_codes(learned):
+    """Packed codes of the samples, (n, bytes), in what the alternation learned."""
+    return learned.groups.codes[learned.groups.inverse]
+
+
 def all_signs(length):
     """Every vector of -1/+1 of a length, shape (2^length, length)."""
     return np.array(list(itertools.product((-1, 1), repeat=length)), dtype=np.int8)

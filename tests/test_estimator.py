@@ -25,7 +25,8 @@ import bitclass
 from bitclass import BinaryCodeClassifier, CodeWarning, ModelFileError
 from bitclass import classifier as classifier_module
 from bitclass.arrays import sample_rows
-from bitclass.codes import pack
+from bitclass.codes import pack, unpack
+from bitclass.paper import PaperClassifier
 
 from .packed_models import made, saved
 from .problems import assert_same_model, clusters, make
@@ -46,9 +47,12 @@ def fitted():
 
 # Weights in place of copies change which rows judge the model, and with them its calibration.
 EXPECTED_FAILURES = {
-    "check_fit_score_takes_y": "partial_fit after fit needs keep_sums=True",
-    "check_sample_weight_equivalence_on_dense_data": "rows are left out by row number",
-    "check_sample_weight_equivalence_on_sparse_data": "rows are left out by row number",
+    BinaryCodeClassifier: {
+        "check_fit_score_takes_y": "partial_fit after fit needs keep_sums=True",
+        "check_sample_weight_equivalence_on_dense_data": "rows are left out by row number",
+        "check_sample_weight_equivalence_on_sparse_data": "rows are left out by row number",
+    },
+    PaperClassifier: {},
 }
 # Runs only where SCIPY_ARRAY_API is set, and then for estimators that take such arrays.
 MAY_SKIP = {"check_array_api_input"}
@@ -57,7 +61,12 @@ MAY_SKIP = {"check_array_api_input"}
 # A check of class weights leaves two of three classes with hardly any weight, so they share a code.
 @pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
 @parametrize_with_checks(
-    [BinaryCodeClassifier(n_bits=32)], expected_failed_checks=lambda _: EXPECTED_FAILURES
+    [
+        BinaryCodeClassifier(n_bits=32),
+        PaperClassifier(n_bits=32),
+        PaperClassifier(n_bits=32, loss="hinge"),
+    ],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES[type(estimator)],
 )
 def test_scikit_learn_conventions(estimator, check):
     name = getattr(check, "func", check).__name__
@@ -111,21 +120,28 @@ def test_copies_are_independent(fitted):
 # -------------------------------------------------------------------------------------------------
 
 
-def test_the_model_equals_the_formulas(fitted):
+@pytest.mark.parametrize(
+    "classifier", [make(rescore=False, prior="uniform"), PaperClassifier(32, random_state=0)]
+)
+def test_the_model_equals_the_formulas(fitted, classifier):
     X, y, _ = fitted
-    classifier = make(rescore=False, prior="uniform").fit(X, y)
+    classifier.fit(X, y)
     F = X @ classifier.projection_ + classifier.intercept_
     clear = (np.abs(F) > 0.05).all(axis=1)  # int8 rounds
     assert clear.mean() > 0.2
     signs = np.where(F >= 0, 1, -1)[clear]
     np.testing.assert_array_equal(classifier.encode(X)[clear], pack(signs))
     scores = classifier.decision_function(X)
+    inner = unpack(classifier.encode(X), 32).astype(int) @ classifier.weights_.T.astype(int)
+    bias = classifier.packed().even_bias
+    np.testing.assert_array_equal(scores, inner if bias is None else inner + bias)
     np.testing.assert_array_equal(classifier.predict(X), classifier.classes_[scores.argmax(axis=1)])
     probabilities = classifier.predict_proba(X)
     np.testing.assert_allclose(np.exp(classifier.predict_log_proba(X)), probabilities)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
-    labels, _, shares, _ = classifier.top_classes(X, 6, probabilities=True)
+    labels, distances, shares, _ = classifier.top_classes(X, 6, probabilities=True)
     np.testing.assert_array_equal(labels, np.argsort(-scores, axis=1, kind="stable"))
+    np.testing.assert_array_equal(32 - 2 * distances, np.take_along_axis(inner, labels, axis=1))
     np.testing.assert_allclose(shares, np.take_along_axis(probabilities, labels, axis=1))
     assert classifier.score(X, y) == np.mean(classifier.predict(X) == y) > 0.95
 

@@ -153,7 +153,7 @@ def test_a_tensor_that_is_named_twice_is_refused(refused):
                 ({"parameters": 5}, "'parameters' must be an object"),
                 ({"refinement": 5}, "'refinement' must be an object, found 5"),
                 ({"report": 5}, "a report must be an object, found int"),
-                ({"report": {}}, "a report must have an entry 'epochs'"),
+                ({"report": {}}, "a report must have an entry 'n_rows'"),
                 ({"extractor": 5}, "'extractor' must be an object whose kind is one of"),
                 ({"extractor": {"kind": ["onnx"]}}, "'extractor' must be an object whose kind"),
                 ({"extractor": {"kind": "pickle"}}, "one of .*, found 'pickle'"),

@@ -14,7 +14,7 @@ SOURCE = Path(bitclass.__file__).parent
 FOUNDATION = {"arrays", "codes", "_native", "_warn"}
 MODEL = FOUNDATION | {"device", "hash_function", "model", "report", "storage"}
 LEARNING = MODEL | {"labels", "training"}
-ESTIMATOR = LEARNING | {"checks", "summary", "classifier"}
+ESTIMATOR = LEARNING | {"predictor", "checks", "classifier"}
 FILES = MODEL | {"classifier", "training", "io", "images"}
 MAY_IMPORT = {
     "_warn": set(),
@@ -22,16 +22,16 @@ MAY_IMPORT = {
     "arrays": {"device"},  # when it is given a tensor only
     "codes": {"_warn"},
     "labels": set(),
-    "report": set(),
+    "report": {""},
     "device": {"_native", "codes"},
     "hash_function": FOUNDATION,
     # storage when `to_onnx` is called only
     "model": FOUNDATION | {"device", "hash_function", "storage"},
     "storage": MODEL,
     "training": LEARNING,
-    "paper": MODEL | {"checks", "summary"},
-    "summary": {"report", "storage", ""},
-    "checks": LEARNING,
+    "predictor": MODEL,
+    "paper": MODEL | {"predictor"},
+    "checks": LEARNING | {"predictor"},
     "classifier": ESTIMATOR,
     "io": FILES,
     "images": FILES,

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import mmap
 import os
 import pickle
 import subprocess
@@ -70,6 +71,12 @@ def assert_same_model(a, b, X):
     np.testing.assert_array_equal(a.predict_proba(X), b.predict_proba(X))
 
 
+def is_mapped(array):
+    while isinstance(array, np.ndarray) and array.base is not None:
+        array = array.base
+    return isinstance(array.obj if isinstance(array, memoryview) else array, mmap.mmap)
+
+
 # -------------------------------------------------------------------------------------------------
 # Round trips
 # -------------------------------------------------------------------------------------------------
@@ -113,11 +120,19 @@ def test_loaded_models_equal_the_saved_ones(tmp_path, projection, precision, n_b
         if a is not None:
             assert a.dtype == b.dtype
             np.testing.assert_array_equal(a, b)
-    # Also after saving again, byte by byte, and after pickling.
-    before = (tmp_path / "model.safetensors").read_bytes()
+    # Also after saving again, byte by byte, after pickling, and mapped.
+    path = tmp_path / "model.safetensors"
+    before = path.read_bytes()
     again = saved(tmp_path, read, projection)
-    assert (tmp_path / "model.safetensors").read_bytes() == before
+    assert path.read_bytes() == before
     assert_same_model(pickle.loads(pickle.dumps(again)), model, X)
+    mapped = load(path, memory_map=True)
+    assert_same_model(mapped, model, X)
+    assert is_mapped(mapped.weights)
+    assert is_mapped(mapped.hash_function.projection) == (projection == "float32")
+    assert not is_mapped(read.weights)
+    save(path, made(np.arange(100, 103)))  # replaces the file, but not its pages
+    assert_same_model(mapped, model, X)
 
 
 @pytest.mark.parametrize(("projection", "most"), [("float16", 5e-3), ("int8", 3e-2)])

@@ -1,14 +1,8 @@
 """Wide rows: sparse rows with more than 2,048 columns, and dense ones with more than 8,192."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 import bitclass
 from bitclass import BinaryCodeClassifier
@@ -21,7 +15,7 @@ from .altered_files import with_data, without_tensor
 N_COLUMNS = 3000
 
 
-def wide_rows(n: int, n_classes: int = 8, seed: int = 0) -> tuple[sp.csr_array, NDArray[Any]]:
+def wide_rows(n, n_classes=8, seed=0):
     """Rows of 10 entries, a third of which are columns that are typical of the class."""
     random = np.random.default_rng(seed)
     y = random.integers(n_classes, size=n)
@@ -35,21 +29,21 @@ def wide_rows(n: int, n_classes: int = 8, seed: int = 0) -> tuple[sp.csr_array, 
     return X, y
 
 
-def classifier(**parameters: Any) -> BinaryCodeClassifier:
+def classifier(**parameters):
     return BinaryCodeClassifier(64, random_state=0, **parameters)
 
 
 @pytest.fixture(scope="module")
-def rows() -> tuple[Any, ...]:
+def rows():
     return *wide_rows(600), *wide_rows(400, seed=1)
 
 
 @pytest.fixture(scope="module")
-def fitted(rows: tuple[Any, ...]) -> BinaryCodeClassifier:
+def fitted(rows):
     return classifier(keep_sums=True).fit(*rows[:2])
 
 
-def test_accuracy_and_confidence(rows: tuple[Any, ...], fitted: BinaryCodeClassifier) -> None:
+def test_accuracy_and_confidence(rows, fitted):
     X, y, X_test, y_test = rows
     closed = classifier(refine=False).fit(X, y)
     for model in (closed, fitted):
@@ -59,7 +53,7 @@ def test_accuracy_and_confidence(rows: tuple[Any, ...], fitted: BinaryCodeClassi
         assert abs(model.report_.accuracy - accuracy) < 0.1
 
 
-def test_stored_zeros_are_no_entries(rows: tuple[Any, ...], fitted: BinaryCodeClassifier) -> None:
+def test_stored_zeros_are_no_entries(rows, fitted):
     X, y, X_test, _ = rows
     with_zeros = sp.csr_array(X + sp.csr_array(([1.0], ([0], [5])), shape=X.shape))
     entry = slice(with_zeros.indptr[0], with_zeros.indptr[1])
@@ -68,15 +62,13 @@ def test_stored_zeros_are_no_entries(rows: tuple[Any, ...], fitted: BinaryCodeCl
     np.testing.assert_array_equal(other.predict(X_test), fitted.predict(X_test))
 
 
-def test_equal_weights_are_no_weights(rows: tuple[Any, ...], fitted: BinaryCodeClassifier) -> None:
+def test_equal_weights_are_no_weights(rows, fitted):
     X, y, X_test, _ = rows
     weighted = classifier().fit(X, y, sample_weight=np.full(len(y), 7.0))
     assert np.mean(weighted.predict(X_test) == fitted.predict(X_test)) > 0.99
 
 
-def test_batches_equal_all_rows_at_once(
-    rows: tuple[Any, ...], fitted: BinaryCodeClassifier
-) -> None:
+def test_batches_equal_all_rows_at_once(rows, fitted):
     X, y, X_test, _ = rows
     batched = classifier()
     for start in range(0, len(y), 150):
@@ -84,7 +76,7 @@ def test_batches_equal_all_rows_at_once(
     assert np.mean(batched.predict(X_test) == fitted.predict(X_test)) > 0.99
 
 
-def test_later_classes(rows: tuple[Any, ...]) -> None:
+def test_later_classes(rows):
     X, y, X_test, y_test = rows
     early = y < 6
     model = classifier(keep_sums=True).fit(X[early], y[early])
@@ -92,7 +84,7 @@ def test_later_classes(rows: tuple[Any, ...]) -> None:
     assert model.score(X_test, y_test) > 0.75
 
 
-def test_sums_in_files(rows: tuple[Any, ...], fitted: BinaryCodeClassifier, tmp_path: Path) -> None:
+def test_sums_in_files(rows, fitted, tmp_path):
     X, y, X_test, y_test = rows
     fitted.save(tmp_path / "model.safetensors", sums=True)
     loaded = BinaryCodeClassifier.load(tmp_path / "model.safetensors")
@@ -102,7 +94,7 @@ def test_sums_in_files(rows: tuple[Any, ...], fitted: BinaryCodeClassifier, tmp_
     assert loaded.score(X_test[others], y_test[others]) > 0.75
 
 
-def test_columns_seen_once_are_kept_where_rows_have_few_entries() -> None:
+def test_columns_seen_once_are_kept_where_rows_have_few_entries():
     random = np.random.default_rng(0)
     n_values = 1500
     label = random.integers(5, size=n_values)
@@ -118,14 +110,14 @@ def test_columns_seen_once_are_kept_where_rows_have_few_entries() -> None:
     assert model.score(alone, label[rare]) > 0.95
 
 
-def test_one_row_per_class() -> None:
+def test_one_row_per_class():
     X, y = wide_rows(300)
     first = np.unique(y, return_index=True)[1]
     model = classifier().fit(X[first], y[first])
     assert model.score(X[first], y[first]) == 1.0
 
 
-def test_dense_rows_of_many_features() -> None:
+def test_dense_rows_of_many_features():
     random = np.random.default_rng(0)
     means = 0.3 * random.standard_normal((4, 8200))
     y = np.arange(160) % 4
@@ -134,7 +126,7 @@ def test_dense_rows_of_many_features() -> None:
     assert model.score(X[80:], y[80:]) > 0.95
 
 
-def test_more_classes_than_weights_are_learned_for() -> None:
+def test_more_classes_than_weights_are_learned_for():
     X, y = wide_rows(9000, n_classes=2100)
     typical = sp.csr_array(
         (np.full(9000, 3.0), (np.arange(9000), y + 500)), shape=(9000, N_COLUMNS)
@@ -145,7 +137,7 @@ def test_more_classes_than_weights_are_learned_for() -> None:
     assert model.score(X[8000:][known], y[8000:][known]) > 0.4
 
 
-def test_gradient_of_rows_compared_with_class_means() -> None:
+def test_gradient_of_rows_compared_with_class_means():
     """Rows that agree with the others of their class and with no other class have no loss."""
     codes = np.array([[3, 3, 3, 3], [-3, 3, -3, 3], [3, -3, -3, -3]], dtype=np.float32)
     y, ones = np.repeat(np.arange(3), 2), np.ones(6, dtype=np.float32)
@@ -158,9 +150,7 @@ def test_gradient_of_rows_compared_with_class_means() -> None:
     assert (gradient[0] * (codes[0] - codes[1]) <= 0).all()
 
 
-def test_the_scale_of_a_column_hardly_matters(
-    rows: tuple[Any, ...], fitted: BinaryCodeClassifier
-) -> None:
+def test_the_scale_of_a_column_hardly_matters(rows, fitted):
     X, y, X_test, y_test = rows
     factors = sp.diags_array(10.0 ** np.random.default_rng(0).uniform(-4, 4, N_COLUMNS))
     scaled = classifier().fit(sp.csr_array(X @ factors), y)
@@ -169,7 +159,7 @@ def test_the_scale_of_a_column_hardly_matters(
     )
 
 
-def test_rows_without_any_entry() -> None:
+def test_rows_without_any_entry():
     X = sp.csr_array((40, 5000), dtype=np.float32)
     assert len(classifier().fit(X, np.arange(40) % 4).predict(X)) == 40
 
@@ -184,9 +174,7 @@ def test_rows_without_any_entry() -> None:
         (lambda content: with_data(content, "columns", "<i4", 30_000 + np.arange(9)), "columns"),
     ],
 )
-def test_damaged_columns_in_a_file_are_refused_by_name(
-    tmp_path: Path, damage: Any, named: str
-) -> None:
+def test_damaged_columns_in_a_file_are_refused_by_name(tmp_path, damage, named):
     hash_function = HashFunction(
         np.ones((9, 8), dtype=np.float32),
         np.zeros(8),
@@ -202,7 +190,7 @@ def test_damaged_columns_in_a_file_are_refused_by_name(
         bitclass.load(path)
 
 
-def test_duplicate_entries_are_summed(rows: tuple[Any, ...]) -> None:
+def test_duplicate_entries_are_summed(rows):
     X, y, *_ = rows
     halves = np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr
     twice = sp.csr_array(halves, shape=X.shape)

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bitclass._native import get_config, set_num_threads, show_config
+    from bitclass._native import get_config, set_num_threads
     from bitclass.classifier import BinaryCodeClassifier
     from bitclass.codes import CodeWarning
     from bitclass.model import PackedModel
@@ -21,7 +21,6 @@ __all__ = [
     "get_config",
     "load",
     "set_num_threads",
-    "show_config",
 ]
 
 # Imported on first use, so that a program that only predicts does not load scikit-learn.
@@ -33,7 +32,6 @@ _MODULES = {
     "get_config": "bitclass._native",
     "load": "bitclass.storage",
     "set_num_threads": "bitclass._native",
-    "show_config": "bitclass._native",
 }
 
 

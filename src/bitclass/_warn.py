@@ -1,4 +1,4 @@
-"""Warnings that point at the user's line of code, however deep in the package they are issued."""
+"""Warnings that point at the user's line of code, and text that can be printed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import warnings
 from types import FrameType
 
-__all__ = ["warn"]
+__all__ = ["printable", "warn"]
 
 # Packages to skip: this one, and what may lie between it and the user's code.
 _PACKAGES = ("bitclass", "contextlib", "sklearn")
@@ -30,3 +30,18 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def printable(text: str) -> str:
+    r"""Escape what cannot be printed or would control the terminal, such as bytes of file names.
+
+    Parameters
+    ----------
+    text : str
+
+    Examples
+    --------
+    >>> printable("red \x1b[31m"), printable("caf\udce9.png")
+    ('red \\x1b[31m', 'caf\\udce9.png')
+    """
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

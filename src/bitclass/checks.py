@@ -21,10 +21,10 @@ from bitclass.arrays import Features, on_host
 from bitclass.codes import MAX_BITS
 from bitclass.hash_function import MAX_COLUMNS, MAX_GAMMA, MIN_GAMMA
 from bitclass.labels import check_label_kinds
+from bitclass.predictor import ACCEPTED
 from bitclass.training.settings import Settings
 
 __all__ = [
-    "ACCEPTED",
     "PARAMETER_CONSTRAINTS",
     "check_class_count",
     "check_class_weight",
@@ -35,9 +35,6 @@ __all__ = [
     "is_wide",
     "settings_of",
 ]
-
-#: Options of scikit-learn's `validate_data`: any real dtype, unconverted, and CSR.
-ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
 
 # Wider rows are whitened by the diagonal of their scatter: sums over all pairs of features would
 # take 8 d^2 bytes and d^3 operations. The limit is lower for sparse rows, as sums need dense ones.

@@ -1,13 +1,23 @@
-"""What training reports about itself, in memory and as JSON in a model file."""
+"""What training reports about itself, in memory and as JSON in the summary of a model file."""
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-__all__ = ["Epoch", "Report"]
+import numpy as np
+
+from bitclass import __version__
+
+__all__ = ["Epoch", "Report", "make_summary", "read_parameters"]
+
+# A longer dict of class weights is not stored, to keep summaries small.
+MAX_PAIRS = 10_000
+# Parameters of the run rather than of the model.
+_NOT_STORED = {"max_time", "n_jobs", "verbose"}
 
 
 @dataclass(frozen=True)
@@ -88,52 +98,109 @@ class Report:
         ValueError
             If an entry is missing or has another type.
         """
-        epochs = _entry(entry, "epochs", lambda value: isinstance(value, list), "a list")
-        return cls(
-            n_rows=_count(entry, "n_rows"),
-            n_judged=_count(entry, "n_judged"),
-            accuracy=_number(entry, "accuracy"),
-            accuracy_closed_form=_number(entry, "accuracy_closed_form"),
-            refined=_entry(entry, "refined", lambda value: isinstance(value, bool), "a boolean"),
-            alpha=_number(entry, "alpha"),
-            epochs=tuple(
-                Epoch(
-                    epoch=_count(each, "epoch"),
-                    n_epochs=_count(each, "n_epochs"),
-                    accuracy=_number(each, "accuracy"),
-                    objective=_number(each, "objective"),
-                )
-                for each in epochs
-            ),
-            stopped=_entry(
-                entry,
-                "stopped",
-                lambda value: value in (None, "callback", "max_time"),
-                "'callback', 'max_time' or null",
-            ),
-        )
+        report: Report = _checked(cls, entry)
+        return replace(report, epochs=tuple(_checked(Epoch, each) for each in report.epochs))
 
 
-def _entry(entries: Any, name: str, is_valid: Callable[[Any], bool], expected: str) -> Any:
+# By annotation: what a value from a file must be, and in words.
+_VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "int": (lambda value: type(value) is int and value >= 0, "a count of at least 0"),
+    "bool": (lambda value: isinstance(value, bool), "a boolean"),
+    "float | None": (
+        lambda value: (
+            value is None or (type(value) in (int, float) and abs(value) <= sys.float_info.max)
+        ),
+        "a finite number or null",
+    ),
+    "str | None": (
+        lambda value: value in (None, "callback", "max_time"),
+        "'callback', 'max_time' or null",
+    ),
+    "tuple[Epoch, ...]": (lambda value: isinstance(value, list), "a list"),
+}
+
+
+def _checked(kind: type[Any], entries: Any) -> Any:
+    """A `Report` or an `Epoch` of JSON values, which may be untrusted."""
     if not isinstance(entries, Mapping):
         raise ValueError(f"a report must be an object, found {type(entries).__name__}")
-    if name not in entries:
-        raise ValueError(f"a report must have an entry {name!r}")
-    if not is_valid(entries[name]):
-        raise ValueError(f"a report's {name!r} must be {expected}, found {entries[name]!r:.60}")
-    return entries[name]
+    values = {}
+    for field in fields(kind):
+        if field.name not in entries:
+            raise ValueError(f"a report must have an entry {field.name!r}")
+        value, (is_valid, expected) = entries[field.name], _VALID[str(field.type)]
+        if not is_valid(value):
+            raise ValueError(f"a report's {field.name!r} must be {expected}, found {value!r:.60}")
+        values[field.name] = value
+    return kind(**values)
 
 
-def _count(entries: Any, name: str) -> int:
-    value: int = _entry(
-        entries, name, lambda value: type(value) is int and value >= 0, "a count of at least 0"
-    )
-    return value
+def make_summary(
+    parameters: Mapping[str, Any],
+    report: Report | None = None,
+    feature_names: Iterable[str] | None = None,
+) -> dict[str, Any]:
+    """Create the summary of a model.
+
+    Parameters
+    ----------
+    parameters : mapping, parameters of the estimator by name
+    report : Report, optional
+    feature_names : (d,), or None if the features have no names
+    """
+    stored = {name: _plain(value) for name, value in parameters.items() if name not in _NOT_STORED}
+    summary: dict[str, Any] = {"bitclass": __version__, "parameters": stored}
+    if report is not None:
+        summary["report"] = report.to_dict()
+    if feature_names is not None:
+        summary["feature_names"] = [str(name) for name in feature_names]
+    return summary
 
 
-def _number(entries: Any, name: str) -> float | None:
-    def is_valid(value: Any) -> bool:
-        return value is None or (type(value) in (int, float) and abs(value) <= sys.float_info.max)
+def read_parameters(summary: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
+    """Restore the parameters of the estimator from the summary of a model file that was loaded.
 
-    value = _entry(entries, name, is_valid, "a finite number or null")
-    return None if value is None else float(value)
+    Parameters
+    ----------
+    summary : mapping
+    known : names of the estimator's parameters; others are ignored
+
+    Raises
+    ------
+    ValueError
+        If a parameter is an object that `make_summary` does not write.
+    """
+    stored = summary.get("parameters", {})
+    names = [name for name in known if name in stored and name not in _NOT_STORED]
+    return {name: _restored(stored[name]) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    """JSON form of a parameter; other types become a description, which `fit` rejects."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, dict) and len(value) <= MAX_PAIRS:
+        pairs = [[_plain(key), _plain(weight)] for key, weight in value.items()]
+        return {"pairs": pairs}
+    if isinstance(value, np.ndarray | list | tuple) and len(value) <= MAX_PAIRS:
+        return {"list": np.asarray(value).tolist()}
+    shape = getattr(value, "shape", None)
+    return type(value).__name__ if shape is None else f"{type(value).__name__} of shape {shape}"
+
+
+def _restored(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if isinstance(value.get("list"), list):
+        return value["list"]
+    pairs = value.get("pairs")
+    if not isinstance(pairs, list):
+        raise ValueError("the summary's 'parameters' contain an object without 'pairs'")
+    try:
+        return {key: weight for key, weight in pairs}  # noqa: C416 - checks that these are pairs
+    except (TypeError, ValueError):
+        raise ValueError("the summary's 'parameters' contain invalid 'pairs'") from None

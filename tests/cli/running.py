@@ -31,6 +31,8 @@ import contextlib, importlib, io, json, os, signal, sys, tempfile, time
 import pyarrow.parquet
 import bitclass.images, bitclass.text
 from bitclass.cli import main
+from bitclass.training import refine
+refine._MIN_VISITS = 4000  # as in the tests themselves
 for name in ("fit", "update", "predict", "evaluate", "inspect"):
     importlib.import_module(f"bitclass.cli.{name}")
 with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):

@@ -69,7 +69,7 @@ CASES = {
     ),
     "model that is a folder": (("fit", "nan.npz", "--model", "saved"), 2, ["saved"]),
     "no bits": (("fit", "nan.npz", "--bits", 0, *FIT), 2, ["--bits must be", "0"]),
-    "alpha in words": (("fit", "nan.npz", "--alpha", "much", *FIT), 2, ["--alpha must be", "much"]),
+    "prior in words": (("fit", "nan.npz", "--prior", "much", *FIT), 2, ["--prior must be", "much"]),
     "half a name": (("fit", "nan.npz", "--bit", 3, *FIT), 2, ["--bits", "bitclass fit --help"]),
     "no model": (("fit", "nan.npz"), 2, ["--model", "bitclass fit --help"]),
     "bits in words": (("fit", "nan.npz", "--bits", "many", *FIT), 2, ["--bits"]),
@@ -79,7 +79,6 @@ CASES = {
     "wrong width at predict": ((*PREDICT, "narrow.npz"), 1, ["narrow.npz", 4, 6]),
     "not a model": (("predict", "no_model.safetensors", "good.npz"), 1, ["no_model.safetensors"]),
     "top too large": ((*PREDICT, "good.npz", "--top", 5, "--out", "new.csv"), 2, ["--top 5", 4]),
-    "top too large to export": (("export", "m.safetensors", "--top", 5), 2, ["--top", 4]),
     "unknown extension": (
         (*PREDICT, "nan.npz", "--out", "new.xlsx"), 2, ["new.xlsx", ".csv", ".parquet", ".npy"],
     ),

@@ -133,6 +133,9 @@ def test_frames_are_matched_by_the_names_of_columns(client):
         predicted = found.predict(frame[columns])
         assert isinstance(predicted, da.Array)
         np.testing.assert_array_equal(predicted.compute(), expected)
+    assert found.packed().feature_names == tuple(names), (
+        "predictions select columns, and forget them"
+    )
     with pytest.raises(ValueError, match=r"partition \d: X must have a column 'f3'"):
         found.predict(frame[names[:3] + names[4:]]).compute()
     # Partitions of one fit may also differ in their order.

@@ -224,8 +224,7 @@ def test_a_file_that_gets_shorter_while_it_is_read(tmp_path):
 @pytest.mark.parametrize("name", ["parquet_fixed", "csv"])
 def test_a_missing_library_is_named_with_its_extra(tmp_path, monkeypatch, name):
     paths, _ = make(name, tmp_path, X, Y)
-    for module in ("bitclass.io.tables", "bitclass.io.text_tables"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.delitem(sys.modules, "bitclass.io.tables", raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert_refused(paths[0], "requires pyarrow; install it with: pip install 'bitclass[parquet]'")
 

@@ -331,18 +331,18 @@ def test_text_like_a_date_stays_text_in_json_lines(tmp_path):
 
 
 @every_table
-def test_weights_groups_and_texts_are_no_features(tmp_path, extension):
+def test_weights_and_texts_are_no_features(tmp_path, extension):
     frame = FRAME.assign(w=[0.5, 2, 0], user=[7, 7, 8], note=["one", "two", ""])
     path = written(tmp_path, extension, frame)
-    given = {"sample_weight": "w", "groups": "user", "text": "note", "columns": ["note"]}
+    given = {"sample_weight": "w", "text": "note", "columns": ["note", "user"]}
     rows = open_rows([path, path], rows_per_batch=4, **given)
     assert rows.feature_names == ("a", "b", "c")
     first, second = rows.batches()
     assert (len(first), len(second)) == (4, 2)
     assert first.sample_weight.tolist() == [0.5, 2, 0, 0.5]
-    assert list(map(int, first.groups)) == [7, 7, 8, 7]
+    assert list(map(int, first.columns["user"])) == [7, 7, 8, 7]
     assert second.texts == ["two", ""]
-    assert [*first.columns] == ["note"]
+    assert [*first.columns] == ["note", "user"]
     X, y, weight = next(rows.pairs())
     assert (X.shape, y.tolist(), weight.dtype) == ((4, 3), ["x", "y", "x", "x"], np.float64)
     path = written(tmp_path, extension, frame.assign(w=[0.5, -2, 0]))
@@ -366,7 +366,7 @@ def test_large_numbers_of_json_lines_are_exact_or_refused(tmp_path, number):
 
 
 def test_a_large_number_after_the_first_block_of_json_lines_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("bitclass.io.text_tables._BLOCK_BYTES", 50)
+    monkeypatch.setattr("bitclass.io.tables._BLOCK_BYTES", 50)
     path = tmp_path / "a.jsonl"
     path.write_text("".join(f'{{"x": 0.5, "key": {i}}}\n' for i in [*range(9), 2**63]))
     with pytest.raises(DataFileError, match=str(2**63)):

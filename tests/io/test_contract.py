@@ -18,7 +18,7 @@ from sklearn.datasets import load_svmlight_files
 
 from bitclass.cli import options
 from bitclass.io import DataFileError, open_rows, prefetch
-from bitclass.io.opening import FORMATS
+from bitclass.io.rows import FORMATS
 
 from .feature_files import MAKERS, column_table, label_kinds, labels_of, list_table, make
 
@@ -49,7 +49,7 @@ def expected_labels(name, labels):
 @pytest.mark.parametrize("cuts", [(), (10, 11)], ids=["one file", "three files"])
 def test_every_format_gives_the_same_rows(tmp_path, monkeypatch, name, kind, cuts):
     # Several blocks of text and pieces of tables also in these small files.
-    for size in ("text_tables._BLOCK_BYTES", "svmlight._BLOCK_BYTES", "tables._PIECE_BYTES"):
+    for size in ("tables._BLOCK_BYTES", "svmlight._BLOCK_BYTES", "tables._PIECE_BYTES"):
         monkeypatch.setattr(f"bitclass.io.{size}", 256)
     X, labels = features(), labels_of(kind, N_ROWS)
     paths, options = make(name, tmp_path, X, labels, cuts)
@@ -165,10 +165,10 @@ def test_batches_are_bounded_in_bytes(tmp_path):
 # Blocks of text and pieces of tables are smaller than usual, and so the files can be.
 READ = """
 import sys
-import bitclass.io.tables, bitclass.io.text_tables
+import bitclass.io.tables
 from bitclass.io import open_rows
 
-bitclass.io.text_tables._BLOCK_BYTES = bitclass.io.tables._PIECE_BYTES = 1 << 16
+bitclass.io.tables._BLOCK_BYTES = bitclass.io.tables._PIECE_BYTES = 1 << 16
 
 def peak():  # not getrusage, which counts the process that started this one
     return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) * 1024
@@ -233,7 +233,7 @@ def test_prefetch_raises_errors_after_the_preceding_items(tmp_path):
 @pytest.mark.parametrize("extension", [".csv", ".csv.gz"])
 def test_no_reader_is_left_running(tmp_path, monkeypatch, extension):
     """A thread of pyarrow that reads a Python file when the interpreter exits aborts it."""
-    monkeypatch.setattr("bitclass.io.text_tables._BLOCK_BYTES", 100)
+    monkeypatch.setattr("bitclass.io.tables._BLOCK_BYTES", 100)
     opened, open_csv = [], pa.csv.open_csv
     monkeypatch.setattr(
         pa.csv, "open_csv", lambda file, *args: opened.append(file) or open_csv(file, *args)

@@ -131,7 +131,7 @@ def test_large_integers_of_two_types(tmp_path):
 
 
 def test_one_late_label_makes_all_text(tmp_path, monkeypatch):
-    monkeypatch.setattr("bitclass.io.text_tables._BLOCK_BYTES", 1000)
+    monkeypatch.setattr("bitclass.io.tables._BLOCK_BYTES", 1000)
     labels = [str(i % 7) for i in range(1000)]
     batches = list(open_rows(csv(tmp_path, [*labels, "none"]), rows_per_batch=10).batches())
     assert batches[0].labels.tolist() == labels[:10]

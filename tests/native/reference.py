@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native import RELATIVE_TOLERANCE, QuantisedProjection
+from bitclass._native import QuantisedProjection
+from bitclass._native.paper import RELATIVE_TOLERANCE
 from bitclass._native.prediction import MAX_DEVIATIONS, MIN_ENTRY, QUANTISED_MAX
 from bitclass.codes import hamming, pack, unpack
 

@@ -1,9 +1,5 @@
 """The compiled kernels of the paper's method equal their NumPy references, to the last bit."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,7 +15,7 @@ N_BITS = [1, 7, 64, 127, 128, 200]
 
 
 @st.composite
-def sizes(draw: st.DrawFn) -> dict[str, Any]:
+def sizes(draw):
     return {
         "n": draw(st.sampled_from([0, 1, 2, 33, 70, 150, 300])),
         "n_classes": draw(st.sampled_from([1, 2, 3, 31, 33, 70, 100])),
@@ -30,7 +26,7 @@ def sizes(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @given(size=sizes(), spread=st.booleans())
-def test_half_margins(level: str, size: dict[str, Any], spread: bool) -> None:
+def test_half_margins(level, size, spread):
     p = Problem(**size)
     p.rng.shuffle(p.y)
     expected = reference.half_margins(p.codes, p.weights, p.y)
@@ -43,9 +39,7 @@ def test_half_margins(level: str, size: dict[str, Any], spread: bool) -> None:
 
 
 @given(size=sizes(), n_tables=st.integers(1, 3), spread=st.booleans(), data=st.data())
-def test_pair_sums(
-    level: str, size: dict[str, Any], n_tables: int, spread: bool, data: st.DataObject
-) -> None:
+def test_pair_sums(level, size, n_tables, spread, data):
     p = Problem(**size)
     bit = p.n_bits - 1
     tables = p.rng.standard_normal((n_tables, 2 * p.n_bits + 1))
@@ -68,7 +62,7 @@ def test_pair_sums(
     np.testing.assert_array_equal(found, expected)
 
 
-def test_pair_sums_of_many_rows_and_threads(level: str) -> None:
+def test_pair_sums_of_many_rows_and_threads(level):
     p = Problem(n=5000, n_classes=130, n_bits=65, seed=3)
     tables = np.exp(np.linspace(-3, 3, 2 * p.n_bits + 1))[None]
     arguments = (p.codes, p.weights, 7, p.y, p.row_weights, tables)
@@ -86,7 +80,7 @@ def test_pair_sums_of_many_rows_and_threads(level: str) -> None:
     n_threads=st.sampled_from([1, 2, 3, 7]),
     rounded=st.booleans(),
 )
-def test_flip_bits(level: str, n_classes: int, seed: int, n_threads: int, rounded: bool) -> None:
+def test_flip_bits(level, n_classes, seed, n_threads, rounded):
     p = Problem(0, n_classes, 1, seed)
     H = p.rng.standard_normal((n_classes, n_classes))
     g = p.rng.standard_normal(n_classes)
@@ -101,7 +95,7 @@ def test_flip_bits(level: str, n_classes: int, seed: int, n_threads: int, rounde
     assert found.dtype == np.int8
 
 
-def test_flip_bits_stops_at_undefined_numbers(level: str) -> None:
+def test_flip_bits_stops_at_undefined_numbers(level):
     H = np.zeros((3, 3))
     g = np.array([1.0, np.nan, 1.0])
     w, decrease = native.flip_bits(H, g, np.ones(3, dtype=np.int8))
@@ -115,7 +109,7 @@ def test_flip_bits_stops_at_undefined_numbers(level: str) -> None:
 
 @pytest.mark.parametrize("flip", [native.flip_bits, reference.flip_bits])
 @pytest.mark.parametrize("entry", [1.0, -1.0, 1e-300, np.inf])
-def test_flip_bits_rejects_a_nonzero_diagonal(level: str, flip: Any, entry: float) -> None:
+def test_flip_bits_rejects_a_nonzero_diagonal(level, flip, entry):
     H = np.zeros((3, 3))
     H[1, 1] = entry
     with pytest.raises(ValueError, match="H: expected a diagonal of zeros"):
@@ -123,14 +117,14 @@ def test_flip_bits_rejects_a_nonzero_diagonal(level: str, flip: Any, entry: floa
 
 
 @pytest.mark.parametrize("flip", [native.flip_bits, reference.flip_bits])
-def test_flip_bits_terminates_without_symmetry(level: str, flip: Any) -> None:
+def test_flip_bits_terminates_without_symmetry(level, flip):
     H = np.array([[0.0, 1.0], [-1.0, 0.0]])  # each flip makes another one improve
     with pytest.raises(ValueError, match="H: expected a symmetric matrix"):
         flip(H, np.array([-2.0, 2.0]), np.ones(2, dtype=np.int8))
 
 
 @given(size=sizes(), scale=st.sampled_from([1.0, 0.3, 0.05]), spread=st.booleans())
-def test_update_codes(level: str, size: dict[str, Any], scale: float, spread: bool) -> None:
+def test_update_codes(level, size, scale, spread):
     p = Problem(**size)
     if p.rng.random() < 0.3:
         p.rng.shuffle(p.y)
@@ -152,7 +146,7 @@ def test_update_codes(level: str, size: dict[str, Any], scale: float, spread: bo
         np.testing.assert_allclose(found_logs, logs, rtol=1e-9, atol=1e-12)
 
 
-def test_update_codes_is_the_same_for_every_thread_count(level: str) -> None:
+def test_update_codes_is_the_same_for_every_thread_count(level):
     p = Problem(n=3000, n_classes=20, n_bits=128, seed=5)
     values, log_step = losses(p.n_bits, 0.1)[1]
     arguments = (p.codes, p.weights, p.y, p.row_weights, p.n_bits, values, log_step)
@@ -172,9 +166,7 @@ def test_update_codes_is_the_same_for_every_thread_count(level: str) -> None:
     seed=st.integers(0, 2**32 - 1),
     n_threads=st.sampled_from([1, 2, 3, 7]),
 )
-def test_group_rows(
-    n: int, n_bytes: int, n_codes: int, span: int, ordered: bool, seed: int, n_threads: int
-) -> None:
+def test_group_rows(n, n_bytes, n_codes, span, ordered, seed, n_threads):
     rng = np.random.default_rng(seed)
     pool = rng.integers(0, 256, (n_codes, n_bytes), dtype=np.uint8)
     codes = pool[rng.integers(0, n_codes, n)]
@@ -189,7 +181,7 @@ def test_group_rows(
             assert a.dtype == np.intp
 
 
-def test_group_rows_in_several_tasks() -> None:
+def test_group_rows_in_several_tasks():
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 256, (100_000, 2), dtype=np.uint8)
     labels = rng.integers(0, 5, len(codes)).astype(np.intp)

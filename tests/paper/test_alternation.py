@@ -23,6 +23,7 @@ from ..brute_force import (
     log_exponential_objective,
     objective,
     random_problem,
+    sample_codes,
 )
 
 problems = st.tuples(
@@ -146,7 +147,7 @@ def test_closed_forms_of_the_hinge_loss_equal_brute_force(seed, n_classes, n_bit
     assert objective(codes, weights, labels, "hinge") == best
     found = solve_hinge(grouped(codes, labels), sums_of(codes, labels))
     np.testing.assert_array_equal(found.weights, weights)
-    np.testing.assert_array_equal(unpack(found.groups.sample_codes(), n_bits), weights[labels])
+    np.testing.assert_array_equal(unpack(sample_codes(found), n_bits), weights[labels])
     # The history has the objectives after both steps, relative to the lowest possible one.
     lowest = -2 * n_bits * (n_classes - 1) * len(labels)
     after_b = objective(weights[labels], weights, labels, "hinge")
@@ -225,7 +226,7 @@ def test_the_objective_decreases_at_every_bit_update_and_the_history_is_correct(
     # Every entry of the first round, against the objective recomputed after each update.
     lowest = 2 * 24 * 0.02 * 80 * 5 if name == "hinge" else 0.0
     first = run(rows, weights, name, scale=0.02, solver=solver, max_rounds=1)
-    after = unpack(first.groups.sample_codes(), 24)
+    after = unpack(sample_codes(first), 24)
     truth = []
     mixed_weights, mixed_codes = weights.copy(), codes.copy()
     for k in range(24):
@@ -244,7 +245,7 @@ def test_the_history_is_precise_when_the_objective_falls_by_hundreds_of_orders_o
     logs = found.history["log_objective"]
     assert np.all(np.diff(logs) <= 1e-9)
     assert logs[0] - logs[-1] > 500
-    final = unpack(found.groups.sample_codes(), 1000)
+    final = unpack(sample_codes(found), 1000)
     assert logs[-1] == pytest.approx(
         log_exponential_objective(final, found.weights, labels), rel=1e-12
     )
@@ -265,7 +266,7 @@ def test_grouping_equal_codes_does_not_change_results(seed, name, solver):
     apart = Groups(labels, packed, np.ones(len(labels)), np.arange(len(labels)))
     one, other = (run(g, weights, name, 0.3, solver) for g in (grouped, apart))
     np.testing.assert_array_equal(one.weights, other.weights)
-    np.testing.assert_array_equal(one.groups.sample_codes(), other.groups.sample_codes())
+    np.testing.assert_array_equal(sample_codes(one), sample_codes(other))
     assert one.n_rounds == other.n_rounds
     if one.converged:  # another round changes nothing
         again = run(one.groups, one.weights, name, 0.3, solver, max_rounds=1)

@@ -112,18 +112,15 @@ def content(request, tmp_path_factory):
     return path.read_bytes()
 
 
-def test_every_truncation_and_flipped_bits_are_refused(tmp_path, content):
+def test_damaged_files_are_refused(tmp_path, content):
+    """Some damages: the container is that of models, for which all are tried."""
     path = tmp_path / "sums"
-    for at in np.random.default_rng(0).permutation(len(content))[:1000]:
-        path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
-        with pytest.raises(ModelFileError):
-            load_sums(path)
-    path.write_bytes(content)
-    load_sums(path)
-    for length in range(len(content) - 1, -1, -1):
-        os.truncate(path, length)
-        with pytest.raises(ModelFileError):
-            load_sums(path)
+    for at in np.random.default_rng(0).permutation(len(content))[:100]:
+        flipped = content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :]
+        for damaged in (content[:at], flipped):
+            path.write_bytes(damaged)
+            with pytest.raises(ModelFileError):
+                load_sums(path)
 
 
 def with_array(name, change):

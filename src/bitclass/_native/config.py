@@ -10,7 +10,7 @@ import numpy as np
 from bitclass._native import _kernels
 from bitclass._native.threads import effective_threads
 
-__all__ = ["ENVIRONMENT_VARIABLE", "get_config", "show_config", "use_level_of_environment"]
+__all__ = ["ENVIRONMENT_VARIABLE", "get_config", "use_level_of_environment"]
 
 ENVIRONMENT_VARIABLE = "BITCLASS_SIMD"
 
@@ -56,22 +56,3 @@ def get_config() -> dict[str, Any]:
         "compiler": _kernels.compiler(),
         "numpy": np.__version__,
     }
-
-
-def show_config() -> None:
-    """Print the SIMD level, the number of threads and the build configuration of the kernels.
-
-    Examples
-    --------
-    >>> show_config()  # doctest: +ELLIPSIS
-    SIMD level : ...
-    threads    : ...
-    compiler   : ...
-    NumPy      : ...
-    """
-    config = get_config()
-    available = ", ".join(config["simd_available"])
-    print(f"SIMD level : {config['simd']} (available: {available}; {ENVIRONMENT_VARIABLE} chooses)")
-    print(f"threads    : {config['threads']} (BITCLASS_NUM_THREADS or set_num_threads chooses)")
-    print(f"compiler   : {config['compiler']}")
-    print(f"NumPy      : {config['numpy']}")

@@ -21,7 +21,7 @@ import operator
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -48,17 +48,15 @@ def available_cpus() -> int:
     """Count the CPUs this process may use, by its affinity and by the CPU quota of its cgroup."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
     cpus = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    return max(1, min(cpus, _cgroup_quota()))
+    return max(1, min(cpus, cgroup_quota(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))))
 
 
 @cache
-def _cgroup_quota() -> int:
-    """Number of CPUs allowed by the cgroups of this process; `MAX_THREADS` without a quota."""
-    return cgroup_quota(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
-
-
 def cgroup_quota(membership: Path, root: Path) -> int:
-    """Number of CPUs, rounded up, allowed by the cgroups (v1 or v2) listed in `membership`."""
+    """Number of CPUs, rounded up, allowed by the cgroups (v1 or v2) listed in `membership`.
+
+    `MAX_THREADS` without a quota.
+    """
     quota = MAX_THREADS
     try:
         lines = membership.read_text().splitlines()
@@ -264,20 +262,20 @@ def _apply() -> None:
 
 
 @contextmanager
-def prediction_threads(n_jobs: int | None, n_blas: int | None = None) -> Iterator[None]:
+def prediction_threads(n_jobs: int | None) -> Iterator[None]:
     """Limit both the kernels and BLAS to `n_jobs` threads: for large products in float32.
 
     Parameters
     ----------
     n_jobs : int or None
         See :func:`effective_threads`.
-    n_blas : int >= 1, optional
-        A different limit for BLAS.
     """
-    with thread_limit(n_jobs), blas_limit(n_blas or effective_threads(n_jobs)):
+    with thread_limit(n_jobs), blas_limit(effective_threads(n_jobs)):
         yield
 
 
-def training_threads(n_jobs: int | None) -> AbstractContextManager[None]:
+@contextmanager
+def training_threads(n_jobs: int | None) -> Iterator[None]:
     """Limit the kernels and pools of training to `n_jobs` threads, and BLAS to one thread each."""
-    return prediction_threads(n_jobs, n_blas=1)
+    with thread_limit(n_jobs), blas_limit(1):
+        yield

@@ -19,7 +19,7 @@ COMMANDS = {
     "update": "Add rows or classes to a model, or remove classes, without the original rows.",
     "predict": "Predict the classes of rows, texts or images.",
     "evaluate": "Measure the accuracy of a model on labelled rows, texts or images.",
-    "inspect": "Show a model's size, classes, bit balance and distances between classes.",
+    "inspect": "Show a model's size, classes, training and distances between classes.",
     "serve": "Serve models over HTTP: Open Inference Protocol, plain JSON, metrics and a web page.",
     "export": "Export a model to ONNX.",
     "demo": "Recognise 2,200 characters in three unseen typefaces after training on nine others.",

@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from bitclass.cli.errors import printable
+from bitclass._warn import printable
 from bitclass.report import Epoch, Report
 
 __all__ = [
@@ -91,7 +91,7 @@ def describe_training(summary: Mapping[str, Any]) -> str:
     if report.refined:
         parts[-1] = f"refined for {pluralise(len(report.epochs), 'epoch')}"
     if report.stopped == "max_time":
-        parts.append("stopped by --max-time")
+        parts.append("stopped by max_time")
     if report.accuracy is not None:
         judged = pluralise(report.n_judged, "held-out row")
         parts.append(f"accuracy {report.accuracy:.2%} on {judged}")

@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +49,6 @@ class RowOptions:
     labels: str | None = None
     text: str | None = None
     weights: str | None = None
-    groups: str | None = None
     id: Sequence[str] = ()
     format: str | None = None
     header: bool = True
@@ -62,7 +62,7 @@ class RowOptions:
 
     def given(self) -> dict[str, Any]:
         """Arguments of `bitclass.io.open_rows`."""
-        from bitclass.io.opening import FORMATS
+        from bitclass.io.rows import FORMATS
 
         if self.format is not None and self.format not in FORMATS:
             raise UsageError(f"--format {self.format}: not one of {', '.join(FORMATS)}")
@@ -73,7 +73,7 @@ class RowOptions:
         given["labels" if file is None else "labels_file"] = self.labels if file is None else file
         if self.features is not None:
             given["features"] = [name.strip() for name in self.features.split(",")]
-        return given | {"sample_weight": self.weights, "groups": self.groups}
+        return given | {"sample_weight": self.weights}
 
     def remembered(self) -> dict[str, Any]:
         """The columns that a model file remembers, since its later files usually have them too."""
@@ -243,19 +243,14 @@ def _image_rows(
     paths: Sequence[Path], options: RowOptions, extractor: Any, n_jobs: int | None = None
 ) -> Any:
     """Features of images, whose options are none of those for columns."""
-    from bitclass.images import image_rows, open_images
+    from bitclass.images import open_images
 
-    for name in ("features", "labels", "weights", "groups", "id"):
+    for name in ("features", "labels", "weights", "id"):
         if getattr(options, name):
             raise UsageError(f"--{name} applies to files with columns, but {paths[0]} has images")
-    images = open_images(list(paths))
     with progress_bars() as progress:
-        return image_rows(
-            images,
-            extractor,
-            n_jobs=n_jobs,
-            progress=lambda done: progress("extracting", done, len(images)),
-        )
+        show = partial(progress, "extracting")
+        return open_images(list(paths), extractor, n_jobs=n_jobs, progress=show)
 
 
 def _named(find: Callable[[str], Any], extractor: str) -> Any:

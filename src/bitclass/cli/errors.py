@@ -14,7 +14,9 @@ from typing import Any, NoReturn
 
 import typer
 
-__all__ = ["UsageError", "printable", "run_and_report"]
+from bitclass._warn import printable
+
+__all__ = ["UsageError", "run_and_report"]
 
 
 class UsageError(ValueError):
@@ -104,14 +106,3 @@ def _fail(message: str, code: int) -> NoReturn:
 
 def _one_line(message: str) -> str:
     return printable(" ".join(message.split()))
-
-
-def printable(text: str) -> str:
-    r"""Escape control characters, which could control the terminal.
-
-    Examples
-    --------
-    >>> printable("red \x1b[31m")
-    'red \\x1b[31m'
-    """
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

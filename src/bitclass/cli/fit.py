@@ -52,18 +52,7 @@ def command(
         str | None, typer.Option(metavar="NAME", help="Text column, to train on texts.")
     ] = None,
     features: options.Features = None,
-    id: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Column that is no feature; may be repeated."),
-    ] = None,
     weights: options.Weights = None,
-    groups: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Column of groups to hold out together; all rows are read into memory.",
-        ),
-    ] = None,
     format: options.Format = None,
     no_header: Annotated[
         bool, typer.Option("--no-header", help="CSV files have no line of column names.")
@@ -81,29 +70,16 @@ def command(
         bool | None,
         _training(help="Refine by gradient descent; by default if there are enough rows."),
     ] = None,
-    alpha: Annotated[
-        str, _training(metavar="X", help="Regularisation strength: a number, or auto.")
-    ] = _DEFAULTS["alpha"],
     kernel: Annotated[
         Literal["rbf"] | None,
         _training(metavar="rbf", help="Train on similarities to sampled rows."),
     ] = _DEFAULTS["kernel"],
-    class_weight: Annotated[
-        Literal["balanced"] | None,
-        _training(
-            metavar="balanced",
-            help="Give all classes the same total weight; all rows are read into memory.",
-        ),
-    ] = _DEFAULTS["class_weight"],
     prior: Annotated[
         str, _training(metavar="NAME", help="Class frequencies to expect: train or uniform.")
     ] = _DEFAULTS["prior"],
     keep_sums: Annotated[
         bool, _training("--keep-sums", help="Also write the sums that bitclass update needs.")
     ] = _DEFAULTS["keep_sums"],
-    max_time: Annotated[
-        float | None, _training(metavar="SECONDS", help="Time after which refinement stops.")
-    ] = _DEFAULTS["max_time"],
     seed: Annotated[int, _training(metavar="N", help="Random seed.")] = 0,
     threads: Annotated[
         int | None, _training(metavar="N", min=1, help="Number of threads; all by default.")
@@ -112,24 +88,19 @@ def command(
     """Train a model on feature files, texts or images, and write it to a file.
 
     Files may be larger than memory. The label column is found by its name (label, class, target,
-    y) or named with --labels; all other columns are features unless --features, --text or --id say
+    y) or named with --labels; all other columns are features unless --features or --text say
     otherwise. The model remembers its columns.
     """
     classifier = _estimator(
         n_bits=bits,
         refine=_DEFAULTS["refine"] if refine is None else refine,
-        alpha=_number(alpha),
         kernel=kernel,
-        class_weight=class_weight,
         prior=prior,
         keep_sums=keep_sums,
-        max_time=max_time,
         random_state=seed,
         n_jobs=threads,
     )
-    row_options = RowOptions(
-        features, labels, text, weights, groups, id or (), format, header=not no_header
-    )
+    row_options = RowOptions(features, labels, text, weights, format=format, header=not no_header)
     network = None
     if extractor is not None and extractor.startswith("onnx:"):
         network = Path(extractor.removeprefix("onnx:").partition(",")[0])
@@ -143,8 +114,7 @@ def command(
     with thread_limit(threads):
         rows, used = open_training_rows(data, row_options, extractor, threads)
         with progress_bars() as progress:
-            in_memory = groups is not None or class_weight is not None
-            _fit(classifier, rows, progress, in_memory=in_memory)
+            _fit(classifier, rows, progress)
     record: dict[str, Any] = {"columns": row_options.remembered()}
     if rows.feature_names is not None:
         record["feature_names"] = list(rows.feature_names)
@@ -180,24 +150,7 @@ def _estimator(**parameters: Any) -> BinaryCodeClassifier:
     return classifier
 
 
-def _number(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _fit(
-    classifier: BinaryCodeClassifier, rows: Rows, progress: ProgressBars, *, in_memory: bool
-) -> None:
-    """Fit to batches, or, where groups or balanced classes need them, to all rows at once."""
-    if in_memory:
-        whole = rows.load()
-        assert whole.labels is not None
-        classifier.fit(
-            whole.X, whole.labels, whole.sample_weight, whole.groups, callback=progress.epoch
-        )
-        return
+def _fit(classifier: BinaryCodeClassifier, rows: Rows, progress: ProgressBars) -> None:
     n_passes = 0
 
     def batches() -> Iterator[tuple[Any, ...]]:

@@ -22,7 +22,8 @@ Features = Annotated[
     str | None,
     typer.Option(
         metavar="NAMES",
-        help="Feature array, or feature columns by name or pattern, as in a,b or f*.",
+        help="Feature array, or feature columns by name or pattern, as in a,b or f*; with !id, all "
+        "but id.",
     ),
 ]
 Labels = Annotated[

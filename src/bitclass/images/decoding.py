@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass._warn import printable
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -21,7 +23,6 @@ __all__ = [
     "count_pixels",
     "decode",
     "import_extra",
-    "printable",
 ]
 
 #: Supported formats, by Pillow's names; some of its other formats run external programs.
@@ -45,17 +46,6 @@ def import_extra(module: str) -> Any:
             f"images require {module.split('.')[0]}; install it with: "
             "pip install 'bitclass[images]'"
         ) from error
-
-
-def printable(name: str) -> str:
-    r"""Escape a file name so that it can be printed and stored, whatever its bytes on disk.
-
-    Examples
-    --------
-    >>> printable("caf\udce9.png"), printable("a\nb")
-    ('caf\\udce9.png', 'a\\nb')
-    """
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in name)
 
 
 def decode(

@@ -1,20 +1,19 @@
-"""Image datasets: the files of folders, and the class of each."""
+"""The images in folders, and the class of each."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from bitclass.images.decoding import ImageError, printable
+from bitclass._warn import printable
+from bitclass.images.decoding import ImageError
 from bitclass.io import format_of
 
-__all__ = ["ImageSet", "find_images", "open_images"]
+__all__ = ["find_images", "list_images"]
 
 #: Files with these suffixes, in upper or lower case, are treated as images.
 SUFFIXES = (
@@ -26,72 +25,22 @@ SUFFIXES = (
 _TABLES = (None, "csv", "jsonl", "lines")
 
 
-@dataclass(frozen=True)
-class ImageSet:
-    """Image files and their classes, created by `open_images`.
-
-    Attributes
-    ----------
-    names : sequence of str
-        One unique name per image: its path, relative to the folder.
-    labels : ndarray of shape (n_images,) or None
-        Class names.
-    files : sequence of str
-        Path of each image.
-    paths : tuple of Path
-        Files and folders from which the dataset was opened.
-    """
-
-    names: Sequence[str]
-    labels: NDArray[np.str_] | None
-    files: Sequence[str]
-    paths: tuple[Path, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def read(self, row: int) -> bytes:
-        """Read the content of an image file."""
-        return Path(self.files[row]).read_bytes()
-
-    def select(self, rows: ArrayLike) -> Self:
-        """Select images by number, in the given order."""
-        chosen = np.asarray(rows, dtype=np.intp).reshape(-1)
-        return type(self)(
-            tuple(self.names[row] for row in chosen.tolist()),
-            None if self.labels is None else self.labels[chosen],
-            tuple(self.files[row] for row in chosen.tolist()),
-            self.paths,
-        )
-
-
-def open_images(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> ImageSet:
-    """Open folders of images and single image files.
-
-    Each direct subfolder of a folder is a class, which contains all images at any depth below it;
-    images without subfolders have no classes. Images are sorted by path. Hidden files and files
-    without an image suffix are ignored. Links are followed.
-
-    Parameters
-    ----------
-    paths : path or sequence of paths
+def list_images(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+) -> tuple[list[str], list[str], NDArray[np.str_] | None]:
+    """List the images in folders, and single image files: see `open_images`.
 
     Returns
     -------
-    ImageSet
-        With labels if every image has one.
-
-    Raises
-    ------
-    ImageError
-        If a path does not exist, a folder has no images, or only some of its images are in class
-        folders.
+    names : list of n unique str, paths relative to the folder if there is only one
+    files : list of n str, paths of the images
+    labels : (n,) class names, or None unless every image has one
     """
-    roots = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(p) for p in paths]
+    roots = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     names: list[str] = []
     files: list[str] = []
     classes: list[str] = []
-    for root in roots:
+    for root in map(Path, roots):
         if not root.exists():
             raise ImageError(f"{root}: no such file or folder")
         found = _images_in(root) if root.is_dir() else [""]
@@ -99,8 +48,7 @@ def open_images(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
         names += [printable(os.path.join(prefix, name) if name else prefix) for name in found]
         files += [str(root / name) for name in found]
         classes += [printable(name.partition("/")[0]) if "/" in name else "" for name in found]
-    labels = np.array(classes) if files and all(classes) else None
-    return ImageSet(tuple(names), labels, tuple(files), tuple(roots))
+    return names, files, np.array(classes) if files and all(classes) else None
 
 
 def _images_in(root: Path) -> list[str]:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import effective_threads, thread_limit
 from bitclass.images.decoding import ImageError, decode
-from bitclass.images.folders import ImageSet
+from bitclass.images.folders import list_images
 from bitclass.images.network import ImageNetwork
 from bitclass.io import Batch, Rows
 
-__all__ = ["ImageRows", "ImageWarning", "image_rows"]
+__all__ = ["ImageRows", "ImageWarning", "open_images"]
+
+PathLike = str | os.PathLike[str]
 
 # Images that are decoded together, and then go through the network together.
 _IMAGES_AT_ONCE = 128
@@ -28,23 +32,21 @@ class ImageWarning(UserWarning):
 
 
 class ImageRows(Rows):
-    """Rows of image features, created by `image_rows`.
+    """Rows of image features, created by `open_images`.
 
     Parameters
     ----------
-    images : ImageSet
-        The images that could be read, one per row.
     X : ndarray of shape (n_rows, n_features), float32
-        Their features.
-    extractor : ImageNetwork
-    skipped : tuple of str
-        Names of the images that could not be read.
-
-    Attributes
-    ----------
+        Features of the images that could be read.
+    names : sequence of n_rows str
+        Unique names of these images: their paths, relative to the folder if there is only one.
     labels : ndarray of shape (n_rows,) or None
-    names : sequence of str
-        Image name of each row.
+        Names of their classes.
+    paths : sequence of paths
+        Files and folders that were opened.
+    extractor : ImageNetwork
+    skipped : sequence of str
+        Names of the images that could not be read.
     """
 
     is_sparse = False
@@ -52,16 +54,16 @@ class ImageRows(Rows):
 
     def __init__(
         self,
-        images: ImageSet,
         X: NDArray[np.float32],
+        names: Sequence[str],
+        labels: NDArray[np.str_] | None,
+        paths: Sequence[Path],
         extractor: ImageNetwork,
-        skipped: tuple[str, ...] = (),
+        skipped: Sequence[str] = (),
     ) -> None:
-        self.images, self.X, self.extractor, self.skipped = images, X, extractor, skipped
-        self.names, self.labels = images.names, images.labels
+        self.X, self.names, self.labels, self.skipped = X, names, labels, skipped
         self.n_rows, self.n_features = X.shape
-        self.has_labels = images.labels is not None
-        self.paths = list(images.paths)
+        self.has_labels, self.paths = labels is not None, list(paths)
         where = ", ".join(map(str, self.paths[:3])) + (", ..." if len(self.paths) > 3 else "")
         note = f", {len(skipped):,} skipped" if skipped else ""
         self.description = (
@@ -76,50 +78,55 @@ class ImageRows(Rows):
             yield Batch(np.asarray(self.X[part]), labels, start)
 
 
-def image_rows(
-    images: ImageSet,
+def open_images(
+    paths: PathLike | Sequence[PathLike],
     extractor: ImageNetwork,
     *,
     n_jobs: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> ImageRows:
-    """Extract the features of images.
+    """Extract the features of images in folders, and of single image files.
+
+    Each direct subfolder of a folder is a class, which contains all images at any depth below it;
+    images without subfolders have no classes. Images are sorted by path. Hidden files and files
+    without an image suffix are ignored. Links are followed.
 
     Images that cannot be read are skipped, with an `ImageWarning` that names them. The features
     are kept in a temporary file, so that they may be larger than memory.
 
     Parameters
     ----------
-    images : ImageSet
+    paths : path or sequence of paths
     extractor : ImageNetwork
     n_jobs : int, optional
         Number of threads; all cores by default.
     progress : callable, optional
-        Called from time to time with the number of images processed so far.
+        Called from time to time with the number of images processed so far, and of all images.
 
     Returns
     -------
     ImageRows
+        With labels if every image is in a class folder.
 
     Raises
     ------
     ImageError
-        If none of the images can be read.
+        If a path does not exist, a folder has no images or only some of them in class folders, or
+        none of the images can be read.
 
     Examples
     --------
     >>> import os
     >>> from PIL import Image
-    >>> from bitclass.images import extractor_named, open_images
+    >>> from bitclass.images import extractor_named
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for name in ("one.png", "two.png", "three.png"):
     ...         Image.effect_noise((32, 32), 50).save(os.path.join(folder, name))
-    ...     rows = image_rows(open_images(folder), extractor_named("cnn,size=32"))
+    ...     rows = open_images(folder, extractor_named("cnn,size=32"))
     >>> rows.X.shape
     (3, 1280)
     """
-    if not len(images):
-        raise ImageError("there are no images to extract features from")
+    names, files, labels = list_images(paths)
     read: list[int] = []
     skipped: list[str] = []
     n_threads = effective_threads(n_jobs)
@@ -128,43 +135,49 @@ def image_rows(
         thread_limit(n_jobs),
         ThreadPoolExecutor(n_threads) as pool,
     ):
-        for start in range(0, len(images), _IMAGES_AT_ONCE):
-            numbers = range(start, min(start + _IMAGES_AT_ONCE, len(images)))
+        for start in range(0, len(files), _IMAGES_AT_ONCE):
+            numbers = range(start, min(start + _IMAGES_AT_ONCE, len(files)))
             # All threads decode, then all extract, which is faster than doing both at once.
             with warnings.catch_warnings():
                 # Pillow warns of damage that it repairs, and of sizes that `decode` rejects.
                 warnings.simplefilter("ignore")
-                loaded = list(pool.map(lambda row: _prepared(images, row, extractor), numbers))
+                loaded = list(
+                    pool.map(lambda row: _prepared(files[row], names[row], extractor), numbers)
+                )
             for row, found in zip(numbers, loaded, strict=True):
                 if isinstance(found, ImageError):
-                    skipped.append(images.names[row])
+                    skipped.append(names[row])
                     warnings.warn(f"skipped {found}", ImageWarning, stacklevel=2)
                 else:
                     read.append(row)
             pixels = [found for found in loaded if not isinstance(found, ImageError)]
             file.write(extractor.extract(pixels).tobytes())
             if progress is not None:
-                progress(numbers.stop)
+                progress(numbers.stop, len(files))
         if not read:
             raise ImageError(
-                f"none of the {len(images):,} images can be read, starting with {images.names[0]}"
+                f"none of the {len(files):,} images can be read, starting with {names[0]}"
             )
         file.flush()
         # The mapping keeps the content of the file after it is closed and removed.
         X = np.memmap(file, np.float32, mode="r", shape=(len(read), extractor.n_features))
-    return ImageRows(images.select(read), X, extractor, tuple(skipped))
+    return ImageRows(
+        X,
+        [names[row] for row in read],
+        None if labels is None else labels[read],
+        [Path(paths)] if isinstance(paths, str | os.PathLike) else list(map(Path, paths)),
+        extractor,
+        skipped,
+    )
 
 
-def _prepared(
-    images: ImageSet, row: int, extractor: ImageNetwork
-) -> NDArray[np.uint8] | ImageError:
+def _prepared(file: str, name: str, extractor: ImageNetwork) -> NDArray[np.uint8] | ImageError:
     """The prepared pixels of an image, or the error if it cannot be read."""
     try:
-        content = images.read(row)
-        return extractor.prepare(decode(content, images.names[row], side=extractor.size))
+        return extractor.prepare(decode(Path(file).read_bytes(), name, side=extractor.size))
     except ImageError as error:
         return error
     except OSError as error:
-        return ImageError(f"{images.names[row]}: {error.strerror or error}")
+        return ImageError(f"{name}: {error.strerror or error}")
     except MemoryError:
-        return ImageError(f"{images.names[row]}: not enough memory to read the image")
+        return ImageError(f"{name}: not enough memory to read the image")

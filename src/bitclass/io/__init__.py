@@ -1,10 +1,7 @@
 """Rows from files: NumPy, Parquet, Arrow, CSV, JSON lines and SVMlight."""
 
-from bitclass.io.errors import DataFileError
-from bitclass.io.lines import open_text
-from bitclass.io.opening import format_of, open_rows
-from bitclass.io.rows import FileRows, Rows, prefetch
-from bitclass.io.source import Batch
+from bitclass.io.rows import FileRows, Rows, format_of, open_rows, prefetch
+from bitclass.io.source import Batch, DataFileError, open_text
 
 __all__ = [
     "Batch",

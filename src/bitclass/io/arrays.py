@@ -14,9 +14,8 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from bitclass.io.columns import choose_columns, find_column
-from bitclass.io.errors import DataFileError, reading
 from bitclass.io.labels import label_dtype
-from bitclass.io.source import Batch, Request, Source
+from bitclass.io.source import Batch, DataFileError, Request, Source, reading
 
 __all__ = ["NpySource", "NpzSource"]
 

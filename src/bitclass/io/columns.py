@@ -12,8 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bitclass.io.errors import DataFileError, listed
-from bitclass.io.source import Request
+from bitclass.io.source import DataFileError, Request, listed
 
 __all__ = ["choose_columns", "find_column"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.io.errors import DataFileError
+from bitclass.io.source import DataFileError
 
 __all__ = ["TEXT", "common_dtype", "convert", "infer_dtype", "label_dtype"]
 

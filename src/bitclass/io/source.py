@@ -1,17 +1,42 @@
-"""The contract of all file formats: a `Source` is opened for a `Request` and yields `Batch`es."""
+"""The contract of all file formats: a `Source` is opened for a `Request` and yields `Batch`es.
+
+Any error in a file is a `DataFileError`, a single line that names the file.
+"""
 
 from __future__ import annotations
 
+import gzip
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Batch", "Request", "Source", "join_batches"]
+__all__ = [
+    "Batch",
+    "DataFileError",
+    "Request",
+    "Source",
+    "join_batches",
+    "listed",
+    "open_text",
+    "reading",
+]
+
+_MAX_NAMES = 20
+_MAX_CHARACTERS = 300
+# The first bytes of files that would otherwise be read as text without an error.
+_COMPRESSED = {
+    "bzip2": rb"BZh[1-9]1AY&SY",
+    "xz": rb"\xfd7zXZ\x00",
+    "Zstandard": rb"\x28\xb5\x2f\xfd",
+    "zip": rb"PK\x03\x04",
+}
 
 
 @dataclass(frozen=True)
@@ -29,7 +54,6 @@ class Batch:
     columns : mapping of str to ndarray of shape (n_rows,)
         The further columns that were requested.
     sample_weight : ndarray of shape (n_rows,), or None
-    groups : ndarray of shape (n_rows,), or None
     texts : sequence of n_rows str or bytes, or None
     """
 
@@ -38,7 +62,6 @@ class Batch:
     first_row: int
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     sample_weight: NDArray[np.float64] | None = None
-    groups: NDArray[Any] | None = None
     texts: Sequence[str | bytes] | None = None
 
     def __len__(self) -> int:
@@ -56,7 +79,7 @@ class Batch:
             return None if values is None else values[start:stop]
 
         columns = {name: part(values) for name, values in self.columns.items()}
-        others = map(part, (self.sample_weight, self.groups, self.texts))
+        others = map(part, (self.sample_weight, self.texts))
         return Batch(part(self.X), part(self.labels), self.first_row + start, columns, *others)
 
 
@@ -85,7 +108,7 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
         all_of("labels"),
         first.first_row,
         {name: joined([batch.columns[name] for batch in batches]) for name in first.columns},
-        *map(all_of, ("sample_weight", "groups", "texts")),
+        *map(all_of, ("sample_weight", "texts")),
     )
 
 
@@ -131,3 +154,100 @@ class Source(ABC):
 
         `rows_per_piece` is the preferred size. Rows are counted within this file.
         """
+
+
+class DataFileError(ValueError):
+    """Error in a data file; the message is a single line that names the file.
+
+    Examples
+    --------
+    >>> from bitclass.io import open_rows
+    >>> open_rows("absent.npy")
+    Traceback (most recent call last):
+    bitclass.io.source.DataFileError: absent.npy: no such file or folder
+    """
+
+
+@contextmanager
+def reading(path: Path, format_name: str) -> Iterator[None]:
+    """Convert any exception in the block to a `DataFileError` that names the file.
+
+    The libraries that read the formats raise many types on a damaged file, including KeyError and
+    AttributeError, so all are caught.
+    """
+    try:
+        yield
+    except DataFileError:
+        raise
+    except FileNotFoundError as error:
+        raise DataFileError(f"{path}: no such file or folder") from error
+    except PermissionError as error:
+        raise DataFileError(f"{path}: no permission to read the file") from error
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if len(reason) > _MAX_CHARACTERS:
+            reason = reason[:_MAX_CHARACTERS] + "..."
+        raise DataFileError(f"{path}: cannot be read as {format_name}: {reason}") from error
+
+
+def listed(names: Iterable[object]) -> str:
+    """List names in a message, shortened if there are many.
+
+    Examples
+    --------
+    >>> listed(["X", "y"])
+    "'X', 'y'"
+    """
+    words = [repr(name) for name in names]
+    if len(words) > _MAX_NAMES:
+        words = [*words[: _MAX_NAMES - 1], f"... ({len(words)} in all)"]
+    return ", ".join(words) or "none"
+
+
+def open_text(path: Path) -> IO[bytes]:
+    """Open a text file for reading bytes, decompressed if its content is gzip.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    stream : binary file
+
+    Raises
+    ------
+    DataFileError
+        If the file is compressed in another way, or is UTF-16 or UTF-32 and not UTF-8.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> path = Path(tempfile.mkdtemp(), "rows")
+    >>> _ = path.write_bytes(gzip.compress(b"x,label"))
+    >>> with open_text(path) as stream:
+    ...     stream.read()
+    b'x,label'
+    """
+    with path.open("rb") as file:
+        start = file.read(16)
+    for name, pattern in _COMPRESSED.items():
+        if re.match(pattern, start):
+            raise DataFileError(
+                f"{path}: is compressed by {name}; decompress it, or compress it by gzip"
+            )
+    open_file: Any = gzip.open if start.startswith(b"\x1f\x8b") else open
+    stream = open_file(path, "rb")
+    try:
+        with reading(path, "gzip"):
+            start = stream.peek(2)[:2]
+        # With a byte order mark, or without one if it starts with an ASCII character.
+        if start in (b"\xff\xfe", b"\xfe\xff") or (len(start) == 2 and 0 in start):
+            raise DataFileError(
+                f"{path}: is not UTF-8 but UTF-16 or UTF-32; convert it, for example with "
+                "iconv -f UTF-16 -t UTF-8"
+            )
+    except DataFileError:
+        stream.close()
+        raise
+    return cast("IO[bytes]", stream)

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.io.errors import DataFileError, reading
 from bitclass.io.labels import INTEGER
-from bitclass.io.lines import open_text
-from bitclass.io.source import Batch, Request, Source
+from bitclass.io.source import Batch, DataFileError, Request, Source, open_text, reading
 
 __all__ = ["SvmlightSource", "set_widths"]
 

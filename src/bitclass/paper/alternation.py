@@ -263,10 +263,6 @@ class Groups:
         inverse = merged.inverse[self.inverse]
         return Groups(merged.labels, merged.codes, merged.sample_weight, inverse)
 
-    def sample_codes(self) -> NDArray[np.uint8]:
-        """Packed code of each sample, (n, bytes)."""
-        return self.codes[self.inverse]
-
     def code_sums(self, n_classes: int, n_bits: int) -> NDArray[np.float64]:
         """Weighted sum of the codes of each class, (C, r)."""
         sums = np.zeros((n_classes, n_bits))

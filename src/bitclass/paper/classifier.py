@@ -9,14 +9,13 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from bitclass._native.threads import effective_threads, thread_limit, training_threads
+from bitclass._native.threads import effective_threads, training_threads
 from bitclass._warn import warn
 from bitclass.codes import MAX_BITS, make_distinct, pack
 from bitclass.model import PackedModel
@@ -25,6 +24,7 @@ from bitclass.paper.bqp import SOLVERS
 from bitclass.paper.losses import LOSSES, LossTable, tabulate
 from bitclass.paper.ridge import Rows, solve_ridge, standardise, temperature
 from bitclass.paper.starting_codes import STARTING_CODES, starting_codes
+from bitclass.predictor import ACCEPTED, PackedPredictor
 from bitclass.storage import ProjectionType
 from bitclass.storage import save as save_model
 
@@ -34,11 +34,9 @@ __all__ = ["PaperClassifier"]
 MAX_BQP_CLASSES = 4096
 # The correlation matrix takes 2 GB for this many features.
 MAX_FEATURES = 16_384
-# Options of scikit-learn's `validate_data`: any real dtype, unconverted, and CSR.
-_ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
 
 
-class PaperClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class PaperClassifier(PackedPredictor):
     """The method of "Learning Binary Codes and Binary Weights for Efficient Classification".
 
     Codes of the samples and weights of the classes, both of `n_bits` bits, are optimised
@@ -180,17 +178,13 @@ class PaperClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self
             If an exception is raised, the estimator is unchanged.
         """
-        before = dict(self.__dict__)
-        try:
+        with self._unchanged_on_error():
             self._validate_params()
             effective_threads(self.n_jobs)
             table = self._loss_table()
-            X, y = validate_data(self, X, y, **_ACCEPTED)
+            X, y = validate_data(self, X, y, **ACCEPTED)
             with training_threads(self.n_jobs):
                 self._fit(table, X, np.asarray(y), sample_weight)
-        except BaseException:
-            self.__dict__ = before
-            raise
         return self
 
     def _fit(
@@ -325,45 +319,11 @@ class PaperClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.verbose:
             print(f"[PaperClassifier] {line}", flush=True)
 
-    def predict(self, X: Any) -> Any:
-        """Predict the class at the smallest Hamming distance, equation (21)."""
-        return self._apply(PackedModel.predict, X)
-
-    def decision_function(self, X: Any) -> Any:
-        """Class scores ``w_c.h(x)``, equation (2), of shape (n_samples, n_classes).
-
-        For two classes, of shape (n_samples,), as in scikit-learn: half the difference of the two
-        scores, positive for ``classes_[1]``.
-        """
-        scores = self._apply(PackedModel.scores, X)
-        return (scores[:, 1] - scores[:, 0]) / 2 if scores.shape[1] == 2 else scores
-
-    def predict_proba(self, X: Any) -> Any:
-        """Class probabilities: the softmax of the scores divided by a temperature."""
-        return self._apply(PackedModel.predict_proba, X)
-
-    def predict_log_proba(self, X: Any) -> Any:
-        """Logarithms of the class probabilities, computed without underflow."""
-        return self._apply(PackedModel.predict_log_proba, X)
-
-    def top_classes(self, X: Any, k: int, *, probabilities: bool = False) -> Any:
-        """Labels and distances of the k nearest classes: see `PackedModel.top_classes`."""
-        return self._apply(PackedModel.top_classes, X, k, probabilities=probabilities)
-
-    def encode(self, X: Any) -> Any:
-        """Packed codes h(x) of shape (n_samples, ceil(n_bits / 8)), uint8."""
-        return self._apply(PackedModel.encode, X)
-
-    def _apply(self, method: Callable[..., Any], X: Any, *arguments: Any, **options: Any) -> Any:
-        """Call a method of the model with checked rows, on `n_jobs` threads."""
-        model = self.packed()
-        # The kernels reject non-finite values at no extra cost.
-        X = validate_data(self, X, reset=False, ensure_all_finite=False, **_ACCEPTED)
-        with thread_limit(self.n_jobs):
-            return method(model, X, *arguments, **options)
-
     def packed(self) -> PackedModel:
         """The model without the estimator: all that prediction needs."""
+        return self._fitted_model()
+
+    def _fitted_model(self, *, update: bool = False) -> PackedModel:
         check_is_fitted(self)
         return self._model
 
@@ -373,25 +333,5 @@ class PaperClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Save the model to a file, which `bitclass.load` reads: see `bitclass.storage.save`."""
         save_model(path, self.packed(), projection=projection)
 
-    @property
-    def weights_(self) -> NDArray[np.int8]:
-        """Class weights W of shape (n_classes, n_bits) in {-1, +1}."""
-        return self.packed().unpacked_weights()
-
-    @property
-    def projection_(self) -> NDArray[np.float32]:
-        """Matrix P of the hash function, shape (n_features, n_bits)."""
-        return self.packed().hash_function.projection
-
-    @property
-    def intercept_(self) -> NDArray[np.float64]:
-        """Offset t of the hash function, shape (n_bits,)."""
-        return self.packed().hash_function.intercept
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_model")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags

@@ -362,7 +362,8 @@ def _check_summary(summary: dict[str, Any], n_features: int) -> None:
             Report.from_dict(summary["report"])
         except ValueError as error:
             raise ModelFileError(f"the summary's 'report' is invalid: {error}") from None
-    extractor_of(summary)
+    if "extractor" in summary:
+        extractor_of(summary)
 
 
 def _arrays(

@@ -102,7 +102,6 @@ def open_texts(
     labels: str | int | bool | None = None,
     labels_file: PathLike | Sequence[PathLike] | None = None,
     sample_weight: str | int | None = None,
-    groups: str | int | None = None,
     header: bool = True,
     format: str | None = None,
     classes: Any = None,
@@ -115,7 +114,7 @@ def open_texts(
         CSV, TSV, JSON lines, Parquet or Arrow files, or files of lines (``.txt``, ``.txt.gz``).
     column : str or int, optional
         Name or position of the text column; files of lines have none.
-    columns, labels, labels_file, sample_weight, groups, header, format, classes
+    columns, labels, labels_file, sample_weight, header, format, classes
         As in `bitclass.io.open_rows`. With ``format="lines"``, each line is a text, which need not
         be valid UTF-8.
 
@@ -148,7 +147,6 @@ def open_texts(
         labels=labels,
         labels_file=labels_file,
         sample_weight=sample_weight,
-        groups=groups,
         header=header,
         format=format,
         classes=classes,
