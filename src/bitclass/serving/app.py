@@ -202,6 +202,9 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[dict[str, Any]]:
+        if isinstance(self._models, ModelFiles) and self._parent is not None:
+            for _ in range(2):  # the files may have changed since this process's parent read them
+                await self._models.reload_changed()
         watching = asyncio.create_task(self._watch())
         yield {"connections": self._connections}
         watching.cancel()

@@ -94,16 +94,13 @@ class ServedModel:
 def load_model(name: str, path: str, settings: Settings) -> ServedModel:
     """Load a model and the extractor that it was trained with.
 
-    Workers map the file into memory, so that they share it. A single process does not, since a
-    mapped file must not be overwritten in place.
-
     Raises
     ------
     OSError, ValueError
         If the file cannot be read or is invalid, or if its extractor is missing, not allowed, or
         does not suit the model.
     """
-    model = load(path, memory_map=settings.workers > 1)
+    model = load(path)
     if model.summary.get("extractor") is None:
         return ServedModel(name, model)
     # Imported on demand: it needs scikit-learn, which a serving container does not have.

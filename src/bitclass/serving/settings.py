@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
-from typing import Self
+from dataclasses import dataclass, field
 
 __all__ = ["Limits", "Settings"]
 
@@ -59,7 +57,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Settings:
-    """What is served; the worker processes get it as JSON.
+    """What is served.
 
     Attributes
     ----------
@@ -84,13 +82,3 @@ class Settings:
     workers: int = 1
     n_jobs: int | None = None
     limits: Limits = field(default_factory=Limits)
-
-    def to_json(self) -> str:
-        """The settings as JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Restore settings."""
-        values = json.loads(text)
-        return cls(**values | {"limits": Limits(**values["limits"])})
