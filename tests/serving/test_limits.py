@@ -154,7 +154,7 @@ def test_health_is_answered_when_all_connections_are_taken(many):
 
 
 def test_bodies_and_answers_in_memory_are_limited(many):
-    with services.in_thread(many, held_bytes=200_000) as service:
+    with services.in_thread(many, held_bytes=200_000, wait_seconds=0.1) as service:
         with connected(service, post(b" " * 150_000, announced=160_000)):
             services.wait_until(lambda: service.app._connections.held_bytes == 150_000)
             status, answer = services.ask_json(service, "POST", "/predict", b" " * 60_000)
@@ -163,6 +163,27 @@ def test_bodies_and_answers_in_memory_are_limited(many):
         rows = services.rows(5).tolist()
         assert services.ask(service, "POST", "/predict?top=2000", {"rows": rows})[0] == 503
         assert services.ask(service, "POST", "/predict?top=200", {"rows": rows})[0] == 200
+        services.wait_until(lambda: service.app._connections.held_bytes == 0)
+
+
+def test_large_bodies_wait_for_each_other(many):
+    """Together they exceed the limit, and each arrives in parts."""
+    request, statuses = post(b'{"rows": [[' + b" " * 150_000 + b"0" + 11 * b",0" + b"]]}"), []
+
+    def send():
+        with connected(service, request[:100_000]) as connection:
+            arrived.wait()
+            connection.sendall(request[100_000:])
+            statuses.append(connection.recv(65536)[9:12])
+
+    arrived = threading.Barrier(20)
+    with services.in_thread(many, held_bytes=200_000, wait_seconds=services.PATIENCE) as service:
+        threads = [threading.Thread(target=send) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert statuses == [b"200"] * 20
         services.wait_until(lambda: service.app._connections.held_bytes == 0)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -19,12 +20,11 @@ from typing import Any, TypeVar
 
 import orjson
 from prometheus_client import CONTENT_TYPE_LATEST
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.routing import Router
+from starlette.types import Receive, Scope, Send
 
 from bitclass.arrays import RowError
 from bitclass.images import ImageError
@@ -61,20 +61,18 @@ _FILES = {
     "/openapi.json": ("openapi.json", "application/json"),
 }
 _HEADERS = [
-    (name.encode(), value.encode())
-    for name, value in {
-        "x-content-type-options": "nosniff",
-        "referrer-policy": "no-referrer",
-        "cross-origin-resource-policy": "same-origin",
-        "cross-origin-opener-policy": "same-origin",
-        # The next run may serve other models at the same URLs.
-        "cache-control": "no-store",
-        # The page may load files from this server, and the image that the user chose.
-        "content-security-policy": (
-            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
-            "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-        ),
-    }.items()
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    # The next run may serve other models at the same URLs.
+    (b"cache-control", b"no-store"),
+    # The page may load files from this server, and the image that the user chose.
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+        b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
 ]
 _HEALTH = ("/v2/health/live", "/v2/health/ready")
 # Smaller bodies and answers are converted without going to another thread.
@@ -82,6 +80,20 @@ _SMALL_BODY = 1 << 15
 _SMALL_ANSWER = 1000
 
 _T = TypeVar("_T")
+
+
+class _Route:
+    """A path, its method, the function that answers, and its query parameters."""
+
+    def __init__(
+        self,
+        path: str,
+        handler: Callable[[Request], Awaitable[Response]],
+        method: str = "GET",
+        parameters: Sequence[str] = (),
+    ) -> None:
+        self.path, self.method, self.handler, self.parameters = path, method, handler, parameters
+        self.pattern = re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path))
 
 
 class Service:
@@ -123,68 +135,94 @@ class Service:
             path: ((folder / name).read_bytes(), kind) for path, (name, kind) in _FILES.items()
         }
         api = "/api/models/{model}"
-        self._app = Starlette(
-            routes=[  # tried in this order
-                _route("/v2/models/{model}/infer", self._infer, "POST"),
-                _route("/predict/{model}", self._predict, "POST", ("top", "reject")),
-                _route("/predict", self._predict, "POST", ("top", "reject")),
-                _route("/v2/health/live", self._live),
-                _route("/v2/health/ready", self._ready),
-                _route("/v2", self._server_metadata),
-                _route("/v2/models/{model}", self._model_metadata),
-                _route("/v2/models/{model}/ready", self._model_ready),
-                _route("/metrics", self._show_metrics),
-                *(_route(path, self._file, "GET", ("model",)) for path in _FILES),
-                _route("/api/models", self._list_models),
-                _route(f"{api}/classes", self._classes, "GET", ("search", "start")),
-                _route(f"{api}/pairs", self._pairs),
-                _route(f"{api}/look", self._look, "POST"),
-            ],
-            # Errors in a request are HTTPExceptions; all others are internal errors.
-            exception_handlers={HTTPException: _refuse, Exception: _fail},
-            lifespan=self._lifespan,
-        )
-        self._app.router.redirect_slashes = False
+        self._routes = [  # tried in this order
+            _Route("/v2/models/{model}/infer", self._infer, "POST"),
+            _Route("/predict/{model}", self._predict, "POST", ("top", "reject")),
+            _Route("/predict", self._predict, "POST", ("top", "reject")),
+            _Route("/v2/health/live", self._live),
+            _Route("/v2/health/ready", self._ready),
+            _Route("/v2", self._server_metadata),
+            _Route("/v2/models/{model}", self._model_metadata),
+            _Route("/v2/models/{model}/ready", self._model_ready),
+            _Route("/metrics", self._show_metrics),
+            *(_Route(path, self._file, "GET", ("model",)) for path in _FILES),
+            _Route("/api/models", self._list_models),
+            _Route(f"{api}/classes", self._classes, "GET", ("search", "start")),
+            _Route(f"{api}/pairs", self._pairs),
+            _Route(f"{api}/look", self._look, "POST"),
+        ]
+        self._lifetime = Router(lifespan=self._lifespan)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, with the checks, headers and metrics common to all responses."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._lifetime(scope, receive, send)
             return
         start = time.perf_counter()
         connection: Connection = scope["state"]["connection"]
-        status = 500
-
-        async def send_in_time(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message["headers"], *_HEADERS]
-                if connection.expects_body:
-                    await self._discard_body(scope, status, receive)
-                if connection.expects_body:
-                    message["headers"].append((b"connection", b"close"))
-            await connection.send(send, message)
-
+        request, endpoint, status = Request(scope, receive), "none", 500
         connection.begin()
         try:
-            self._check(scope)
-            await self._app(scope, receive, send_in_time)
-        except HTTPException as error:
-            request = Request(scope, receive)
-            await (await _refuse(request, error))(scope, receive, send_in_time)
+            try:
+                self._check(scope)
+                handler = self._handler(request)
+                endpoint = handler.__name__[1:]
+                response = await handler(request)
+                connection.hold_answer(len(response.body))
+            except HTTPException as error:
+                message = error.detail.encode(errors="replace").decode()
+                response = _json({"error": message}, error.status_code)
+                response.headers.update(error.headers or {})
+                await self._discard_body(request, error.status_code)
+            except Exception:  # uvicorn writes it to the log, and closes the connection
+                response = _json({"error": "internal error; see the server log for details"}, 500)
+                response.headers["connection"] = "close"
+                await self._send(response, connection, send)
+                raise
+            status = response.status_code
+            await self._send(response, connection, send)
         finally:
             connection.end()
-            endpoint = getattr(scope.get("endpoint"), "__name__", "_none")[1:]
             self._metrics.request(endpoint, status, time.perf_counter() - start)
 
-    async def _discard_body(self, scope: Scope, status: int, receive: Receive) -> None:
+    async def _send(self, response: Response, connection: Connection, send: Send) -> None:
+        response.raw_headers.extend(_HEADERS)
+        if connection.expects_body:
+            response.headers["connection"] = "close"
+        status, headers = response.status_code, response.raw_headers
+        await connection.send(
+            send, {"type": "http.response.start", "status": status, "headers": headers}
+        )
+        await connection.send(send, {"type": "http.response.body", "body": response.body})
+
+    def _handler(self, request: Request) -> Callable[[Request], Awaitable[Response]]:
+        """The function that answers a request; its parameters have been checked."""
+        path, method = request.scope["path"], request.method
+        for route in self._routes:
+            found = route.pattern.fullmatch(path)
+            if found is None:
+                continue
+            if method not in (route.method, "HEAD" if route.method == "GET" else route.method):
+                raise HTTPException(405, headers={"allow": route.method})
+            request.scope["path_params"] = found.groupdict()
+            given = [name for name, _ in request.query_params.multi_items()]
+            for name in given:
+                if name not in route.parameters or given.count(name) > 1:
+                    expected = ", ".join(route.parameters) or "none"
+                    raise RequestError(
+                        f"unknown or repeated query parameter {shown(name)}; expected: {expected}"
+                    )
+            return route.handler
+        raise HTTPException(404)
+
+    async def _discard_body(self, request: Request, status: int) -> None:
         """Receive the rest of a refused body for a moment: who is sending does not read errors."""
-        if not 400 <= status < 500 or any(name == b"expect" for name, _ in scope["headers"]):
+        connection = request.scope["state"]["connection"]
+        if not connection.expects_body or status >= 500 or "expect" in request.headers:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._limits.discard_seconds):
-                while (await receive()).get("more_body", False):
+                while (await request.receive()).get("more_body", False):
                     pass
 
     def _check(self, scope: Scope) -> None:
@@ -201,7 +239,7 @@ class Service:
         check_origin(scope["headers"], self._hosts)
 
     @contextlib.asynccontextmanager
-    async def _lifespan(self, app: Starlette) -> AsyncIterator[dict[str, Any]]:
+    async def _lifespan(self, app: Router) -> AsyncIterator[dict[str, Any]]:
         if isinstance(self._models, ModelFiles) and self._parent is not None:
             for _ in range(2):  # the files may have changed since this process's parent read them
                 await self._models.reload_changed()
@@ -247,7 +285,7 @@ class Service:
         content, headers = await self._converted(
             prediction.labels.size < _SMALL_ANSWER, lambda: infer_answer(served, query, prediction)
         )
-        return _held(request, Response(content, headers=headers))
+        return Response(content, headers=headers)
 
     # Plain JSON
 
@@ -263,7 +301,7 @@ class Service:
         content = await self._converted(
             prediction.labels.size < _SMALL_ANSWER, lambda: plain_answer(served, query, prediction)
         )
-        return _held(request, _json(content))
+        return _json(content)
 
     async def _predicted(self, served: ServedModel, query: Query) -> Prediction:
         X = await self._extracted(served, query.kind, query.values)
@@ -385,11 +423,12 @@ class Service:
             raise too_large
         body = bytearray()
         try:
-            async with asyncio.timeout(self._limits.body_seconds):
+            seconds = self._limits.body_seconds if connection.expects_body else None
+            async with asyncio.timeout(seconds):
                 async for part in request.stream():
                     if len(body) + len(part) > limit:
                         raise too_large
-                    connection.hold(len(part))
+                    await connection.hold(len(part))
                     body += part
         except TimeoutError:
             message = f"the body must arrive within {self._limits.body_seconds:g} seconds"
@@ -399,48 +438,6 @@ class Service:
         return body
 
 
-def _route(
-    path: str,
-    handler: Callable[[Request], Awaitable[Response]],
-    method: str = "GET",
-    parameters: Sequence[str] = (),
-) -> Route:
-    """A route whose requests may have these query parameters, each at most once."""
-
-    async def endpoint(request: Request) -> Response:
-        given = [name for name, _ in request.query_params.multi_items()]
-        for name in given:
-            if name not in parameters or given.count(name) > 1:
-                expected = ", ".join(parameters) or "none"
-                raise RequestError(
-                    f"unknown or repeated query parameter {shown(name)}; expected: {expected}"
-                )
-        return await handler(request)
-
-    endpoint.__name__ = handler.__name__  # for the metrics
-    return Route(path, endpoint, methods=[method])
-
-
-def _held(request: Request, response: Response) -> Response:
-    """Count the bytes of an answer until the client has read them."""
-    request.scope["state"]["connection"].hold(len(response.body))
-    return response
-
-
 def _json(value: Any, status: int = 200) -> Response:
     content = value if isinstance(value, bytes) else orjson.dumps(value)
     return Response(content, status, headers={"content-type": "application/json"})
-
-
-async def _refuse(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    message = error.detail.encode(errors="replace").decode()
-    response = _json({"error": message}, error.status_code)
-    response.headers.update(error.headers or {})
-    return response
-
-
-async def _fail(request: Request, error: Exception) -> Response:
-    response = _json({"error": "internal error; see the server log for details"}, 500)
-    response.headers["connection"] = "close"  # as the server does after an error
-    return response

@@ -16,7 +16,9 @@ class Limits:
     body_bytes : int
         Size of a request body.
     held_bytes : int
-        Size of all bodies and answers together, in one process.
+        Size of all bodies and answers together, in one process. The oldest request may exceed it.
+    wait_seconds : float
+        Time that a request waits until others have made room for its body.
     json_bytes, json_values : int
         Size of JSON, and its number of values, which take far more memory than their text.
     rows, images : int
@@ -39,6 +41,7 @@ class Limits:
 
     body_bytes: int = 10_000_000
     held_bytes: int = 20_000_000
+    wait_seconds: float = 5.0
     json_bytes: int = 4_000_000
     json_values: int = 500_000
     rows: int = 10_000
