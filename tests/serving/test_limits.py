@@ -253,8 +253,10 @@ class Rejecting:
     def __getattr__(self, name):
         return getattr(self._model, name)
 
-    def typicality(self, X):
-        return np.asarray(X)[:, 0].astype(np.float64)
+    def top_classes(self, X, k, *, typicality=False, **options):
+        found = self._model.top_classes(X, k, **options)
+        values = np.asarray(X)[:, 0].astype(np.float64) if typicality else None
+        return found._replace(typicality=values)
 
 
 def test_rows_of_no_known_class_are_rejected_on_request():
@@ -276,6 +278,7 @@ def test_rows_of_no_known_class_are_rejected_on_request():
         metrics = services.ask(service, "GET", "/metrics")[2].decode()
     assert 'bitclass_rejected_rows_total{model="m"} 3.0' in metrics
     assert 'bitclass_typicality_count{model="m"} 6.0' in metrics
+    assert 'bitclass_confidence_count{model="m"} 3.0' in metrics
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -28,9 +28,9 @@ from starlette.types import Receive, Scope, Send
 
 from bitclass.arrays import RowError
 from bitclass.images import ImageError
+from bitclass.model import TopClasses
 from bitclass.serving.batching import (
     Batcher,
-    Prediction,
     join_predictions,
     max_rows_per_call,
 )
@@ -126,7 +126,7 @@ class Service:
         self._parent = parent
         self._metrics = Metrics(list(models))
         self._connections = Connections(self._limits)
-        self._batcher = Batcher(self._count_batch)
+        self._batcher = Batcher(self._metrics.batch)
         # One request at a time: extraction already uses all cores, and conversions take memory.
         self._extracting = ThreadPoolExecutor(1, thread_name_prefix="bitclass-extract")
         self._converting = ThreadPoolExecutor(1, thread_name_prefix="bitclass-convert")
@@ -303,7 +303,7 @@ class Service:
         )
         return _json(content)
 
-    async def _predicted(self, served: ServedModel, query: Query) -> Prediction:
+    async def _predicted(self, served: ServedModel, query: Query) -> TopClasses:
         X = await self._extracted(served, query.kind, query.values)
         step = max_rows_per_call(served, query.top)
         parts = []
@@ -321,8 +321,6 @@ class Service:
         if prediction.typicality is not None and query.reject is not None:
             n_rejected = int((prediction.typicality < query.reject).sum())
             self._metrics.rejected.labels(served.name).inc(n_rejected)
-            for value in prediction.typicality.tolist():
-                self._metrics.typicality.labels(served.name).observe(value)
         return prediction
 
     async def _extracted(self, served: ServedModel, kind: str, values: Any) -> Any:
@@ -342,9 +340,6 @@ class Service:
         if is_small:
             return function()
         return await asyncio.get_running_loop().run_in_executor(self._converting, function)
-
-    def _count_batch(self, model: str, n_requests: int, n_rows: int) -> None:
-        self._metrics.batch(model, n_requests, n_rows)
 
     # Metrics and the page
 
@@ -398,6 +393,7 @@ class Service:
         answer = await self._converted(False, lambda: served.page.look(X))
         if served.has_typicality:
             prediction = await self._batcher.predict(served, X, typicality=True)
+            assert prediction.typicality is not None
             answer["typicality"] = float(prediction.typicality[0])
         return _json(answer)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -16,6 +17,9 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from bitclass.model import TopClasses
+from bitclass.serving.models import ServedModel, label_value
+
 __all__ = ["Metrics"]
 
 # Times of creation would double the number of series.
@@ -23,7 +27,11 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _ROWS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
-_SHARES = (0.01, 0.02, 0.04, 0.1, 0.2, 0.5, 1.0)
+_SHARES = (0.01, 0.02, 0.04, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
+# Predicted classes are counted in this many groups: a series per class could be a million.
+_MAX_GROUPS = 50
+# Rows per predict call whose confidence and typicality are observed, each in a microsecond.
+_MAX_OBSERVED = 100
 
 
 class Metrics:
@@ -60,13 +68,23 @@ class Metrics:
         self._rows = Histogram(
             "bitclass_predict_rows", "Rows per predict call.", buckets=_ROWS, **by_model
         )
-        self.rejected = Counter(
-            "bitclass_rejected_rows", "Rows rejected as of no known class.", **by_model
-        )
-        self.typicality = Histogram(
+        self._predicted = Counter(
+            "bitclass_predicted_rows",
+            f"Rows by predicted class; with more than {_MAX_GROUPS}, by groups of consecutive "
+            "classes, each named by its first.",
+            ["model", "label"], registry=own,
+        )  # fmt: skip
+        self._confidence = Histogram(
+            "bitclass_confidence", "Probability of the best class, where requests ask for it.",
+            buckets=_SHARES, **by_model,
+        )  # fmt: skip
+        self._typicality = Histogram(
             "bitclass_typicality", "Typicality of rows, where requests ask for it.",
             buckets=_SHARES, **by_model,
         )  # fmt: skip
+        self.rejected = Counter(
+            "bitclass_rejected_rows", "Rows rejected as of no known class.", **by_model
+        )
         self.reloads = Counter(
             "bitclass_reloads", "Changed model files.", ["model", "result"], registry=own
         )
@@ -79,10 +97,26 @@ class Metrics:
         self._requests(endpoint, status).inc()
         self._seconds(endpoint).observe(seconds)
 
-    def batch(self, model: str, n_requests: int, n_rows: int) -> None:
-        """Count a predict call."""
-        self._batched.labels(model).inc(n_requests)
-        self._rows.labels(model).observe(n_rows)
+    def batch(self, served: ServedModel, n_requests: int, found: TopClasses | None) -> None:
+        """Count a predict call: its requests, its rows, and what was found if it did not fail."""
+        name, classes = served.name, served.model.classes
+        self._batched.labels(name).inc(n_requests)
+        if found is None:
+            return
+        self._rows.labels(name).observe(len(found.labels))
+        n_per_group = -(-len(classes) // _MAX_GROUPS)
+        # The classes of a foreign file need not be sorted.
+        places = np.minimum(np.searchsorted(classes, found.labels[:, 0]), len(classes) - 1)
+        groups, counts = np.unique(places // n_per_group, return_counts=True)
+        for group, n_rows in zip(groups.tolist(), counts.tolist(), strict=True):
+            first = str(label_value(classes[group * n_per_group]))[:100]
+            self._predicted.labels(name, first).inc(n_rows)
+        if found.probabilities is not None:
+            for share in found.probabilities[:_MAX_OBSERVED, 0].tolist():
+                self._confidence.labels(name).observe(share)
+        if found.typicality is not None:
+            for share in found.typicality[:_MAX_OBSERVED].tolist():
+                self._typicality.labels(name).observe(share)
 
     def text(self) -> bytes:
         """The metrics of all processes in Prometheus text format."""
