@@ -36,7 +36,7 @@ def gathered(jobs):
 
     async def run():
         def count(served, n_requests, found):
-            batches.append((served.name, n_requests, len(found.labels)))
+            batches.append((served.name, n_requests, sum(len(each.labels) for each in found)))
 
         batcher = Batcher(count)
         served = ServedModel("m", model)

@@ -339,7 +339,22 @@ class Service:
         """Call a function, in another thread unless it takes little time."""
         if is_small:
             return function()
-        return await asyncio.get_running_loop().run_in_executor(self._converting, function)
+
+        def result_or_error() -> _T | HTTPException:
+            try:
+                return function()
+            except HTTPException as error:
+                # Its traceback would keep all values of the request in memory for a while.
+                return error.with_traceback(None)
+
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._converting, result_or_error)
+        try:
+            if isinstance(found, HTTPException):
+                raise found
+            return found
+        finally:
+            del found  # as would a cycle of this frame and the error
 
     # Metrics and the page
 
@@ -414,16 +429,16 @@ class Service:
             raise HTTPException(415, f"content-encoding must be identity, found {shown(encoding)}")
         limit, connection = self._limits.body_bytes, request.scope["state"]["connection"]
         length = request.headers.get("content-length", "0")
-        too_large = HTTPException(413, f"the body must have at most {limit} bytes")
+        too_large = f"the body must have at most {limit} bytes"
         if len(length) > 18 or int(length) > limit:
-            raise too_large
+            raise HTTPException(413, too_large)
         body = bytearray()
         try:
             seconds = self._limits.body_seconds if connection.expects_body else None
             async with asyncio.timeout(seconds):
                 async for part in request.stream():
                     if len(body) + len(part) > limit:
-                        raise too_large
+                        raise HTTPException(413, too_large)
                     await connection.hold(len(part))
                     body += part
         except TimeoutError:

@@ -21,7 +21,7 @@ __all__ = ["Batcher", "join_predictions", "max_rows_per_call"]
 # Larger batches are not faster, and delay waiting requests.
 MAX_BATCH_ROWS = 4096
 # Scores in memory at once, when probabilities are computed.
-MAX_SCORES = 1 << 19
+MAX_SCORES = 1 << 18
 
 
 def max_rows_per_call(served: ServedModel, top: int) -> int:
@@ -64,10 +64,10 @@ class Batcher:
     Parameters
     ----------
     on_batch : callable
-        Called with the model, the number of requests, and the predictions, or None if all failed.
+        Called with the model, the number of requests, and the predictions of those that succeeded.
     """
 
-    def __init__(self, on_batch: Callable[[ServedModel, int, TopClasses | None], None]) -> None:
+    def __init__(self, on_batch: Callable[[ServedModel, int, list[TopClasses]], None]) -> None:
         self._on_batch = on_batch
         self._waiting: deque[_Job] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bitclass-predict")
@@ -104,9 +104,7 @@ class Batcher:
                     else:
                         job.answer.set_result(answer)
                 found = [answer for answer in answers if not isinstance(answer, Exception)]
-                self._on_batch(
-                    jobs[0].served, len(jobs), join_predictions(found) if found else None
-                )
+                self._on_batch(jobs[0].served, len(jobs), found)
         finally:
             self._working = None
 

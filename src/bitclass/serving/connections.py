@@ -20,6 +20,8 @@ __all__ = ["MAX_HEAD_BYTES", "Connection", "Connections"]
 MAX_HEAD_BYTES = 64 << 10
 # Requests that a client may send without waiting for answers.
 _MAX_PIPELINED = 100
+# Smaller answers, such as those of health checks, are sent however much is held.
+_SMALL_ANSWER = 1 << 14
 
 
 class Connections:
@@ -126,7 +128,8 @@ class Connection(asyncio.Protocol):
 
     def hold_answer(self, n_bytes: int) -> None:
         """Count the bytes of an answer, in the place of the body, until the client has read it."""
-        if n_bytes > self._body_bytes and not self._has_room(n_bytes - self._body_bytes):
+        more = n_bytes - self._body_bytes
+        if n_bytes > _SMALL_ANSWER and more > 0 and not self._has_room(more):
             raise _too_much()
         self._count(0, self._answer_bytes + n_bytes)
 

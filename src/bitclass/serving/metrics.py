@@ -30,7 +30,7 @@ _ROWS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
 _SHARES = (0.01, 0.02, 0.04, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
 # Predicted classes are counted in this many groups: a series per class could be a million.
 _MAX_GROUPS = 50
-# Rows per predict call whose confidence and typicality are observed, each in a microsecond.
+# Rows per request whose confidence and typicality are observed, each in a microsecond.
 _MAX_OBSERVED = 100
 
 
@@ -97,26 +97,28 @@ class Metrics:
         self._requests(endpoint, status).inc()
         self._seconds(endpoint).observe(seconds)
 
-    def batch(self, served: ServedModel, n_requests: int, found: TopClasses | None) -> None:
-        """Count a predict call: its requests, its rows, and what was found if it did not fail."""
+    def batch(self, served: ServedModel, n_requests: int, found: list[TopClasses]) -> None:
+        """Count a predict call: its requests, and what was found for those that succeeded."""
         name, classes = served.name, served.model.classes
         self._batched.labels(name).inc(n_requests)
-        if found is None:
+        if not found:
             return
-        self._rows.labels(name).observe(len(found.labels))
+        labels = np.concatenate([each.labels[:, 0] for each in found])
+        self._rows.labels(name).observe(len(labels))
         n_per_group = -(-len(classes) // _MAX_GROUPS)
         # The classes of a foreign file need not be sorted.
-        places = np.minimum(np.searchsorted(classes, found.labels[:, 0]), len(classes) - 1)
+        places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
         groups, counts = np.unique(places // n_per_group, return_counts=True)
         for group, n_rows in zip(groups.tolist(), counts.tolist(), strict=True):
             first = str(label_value(classes[group * n_per_group]))[:100]
             self._predicted.labels(name, first).inc(n_rows)
-        if found.probabilities is not None:
-            for share in found.probabilities[:_MAX_OBSERVED, 0].tolist():
-                self._confidence.labels(name).observe(share)
-        if found.typicality is not None:
-            for share in found.typicality[:_MAX_OBSERVED].tolist():
-                self._typicality.labels(name).observe(share)
+        for each in found:
+            if each.probabilities is not None:
+                for share in each.probabilities[:_MAX_OBSERVED, 0].tolist():
+                    self._confidence.labels(name).observe(share)
+            if each.typicality is not None:
+                for share in each.typicality[:_MAX_OBSERVED].tolist():
+                    self._typicality.labels(name).observe(share)
 
     def text(self) -> bytes:
         """The metrics of all processes in Prometheus text format."""

@@ -143,25 +143,20 @@ def plain_answer(served: ServedModel, query: Query, prediction: TopClasses) -> b
         ]
         answer["typicality"] = typicality.tolist()
     if distances is not None and probabilities is not None:
-        rows = zip(labels, distances, probabilities, strict=True)
-        answer["top"] = orjson.Fragment(b"[%s]" % b",".join(_best_classes(*row) for row in rows))
+        parts = [orjson.dumps(answer)[:-1], b',"top":[[']
+        for row in zip(labels, distances, probabilities, strict=True):
+            for start in range(0, len(row[0]), _OBJECTS_AT_ONCE):
+                found = (values[start : start + _OBJECTS_AT_ONCE].tolist() for values in row[1:])
+                some = zip(row[0][start : start + _OBJECTS_AT_ONCE], *found, strict=True)
+                best = [
+                    {"label": label_value(label), "distance": distance, "probability": share}
+                    for label, distance, share in some
+                ]
+                parts += [orjson.dumps(best)[1:-1], b","]
+            parts[-1] = b"],["
+        parts[-1] = b"]]}"
+        return b"".join(parts)
     return orjson.dumps(answer)
-
-
-def _best_classes(
-    labels: NDArray[Any], distances: NDArray[Any], probabilities: NDArray[Any]
-) -> bytes:
-    """The best classes of one row as a JSON list."""
-    parts = []
-    for start in range(0, len(labels), _OBJECTS_AT_ONCE):
-        part = slice(start, start + _OBJECTS_AT_ONCE)
-        numbers = distances[part].tolist(), probabilities[part].tolist()
-        found = [
-            {"label": label_value(label), "distance": distance, "probability": share}
-            for label, distance, share in zip(labels[part], *numbers, strict=True)
-        ]
-        parts.append(orjson.dumps(found)[1:-1])
-    return b"[%s]" % b",".join(parts)
 
 
 def parse_infer(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -57,6 +59,10 @@ def serve(settings: Settings, listener: socket.socket, title: str) -> None:
     OSError, ValueError
         If a model cannot be loaded.
     """
+    if sys.platform == "linux":
+        with contextlib.suppress(AttributeError):
+            # M_MMAP_THRESHOLD: glibc would keep the freed buffers of large requests.
+            ctypes.CDLL(None).mallopt(-3, 1 << 18)
     models = ModelFiles(settings)
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn raises the signal again when it has stopped, which would look like a failure.

@@ -40,10 +40,10 @@ class Limits:
     """
 
     body_bytes: int = 10_000_000
-    held_bytes: int = 20_000_000
+    held_bytes: int = 15_000_000
     wait_seconds: float = 5.0
     json_bytes: int = 4_000_000
-    json_values: int = 500_000
+    json_values: int = 250_000
     rows: int = 10_000
     images: int = 100
     best_classes: int = 50_000
