@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import resources
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Router
+from starlette.routing import Match, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from bitclass.arrays import RowError
@@ -74,26 +74,16 @@ _HEADERS = [
         b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
 ]
+# Query parameters by the method that answers; each may be given once.
+_PARAMETERS = {
+    "_predict": ("top", "reject"), "_file": ("model",), "_classes": ("search", "start"),
+}  # fmt: skip
 _HEALTH = ("/v2/health/live", "/v2/health/ready")
 # Smaller bodies and answers are converted without going to another thread.
 _SMALL_BODY = 1 << 15
 _SMALL_ANSWER = 1000
 
 _T = TypeVar("_T")
-
-
-class _Route:
-    """A path, its method, the function that answers, and its query parameters."""
-
-    def __init__(
-        self,
-        path: str,
-        handler: Callable[[Request], Awaitable[Response]],
-        method: str = "GET",
-        parameters: Sequence[str] = (),
-    ) -> None:
-        self.path, self.method, self.handler, self.parameters = path, method, handler, parameters
-        self.pattern = re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path))
 
 
 class Service:
@@ -136,20 +126,20 @@ class Service:
         }
         api = "/api/models/{model}"
         self._routes = [  # tried in this order
-            _Route("/v2/models/{model}/infer", self._infer, "POST"),
-            _Route("/predict/{model}", self._predict, "POST", ("top", "reject")),
-            _Route("/predict", self._predict, "POST", ("top", "reject")),
-            _Route("/v2/health/live", self._live),
-            _Route("/v2/health/ready", self._ready),
-            _Route("/v2", self._server_metadata),
-            _Route("/v2/models/{model}", self._model_metadata),
-            _Route("/v2/models/{model}/ready", self._model_ready),
-            _Route("/metrics", self._show_metrics),
-            *(_Route(path, self._file, "GET", ("model",)) for path in _FILES),
-            _Route("/api/models", self._list_models),
-            _Route(f"{api}/classes", self._classes, "GET", ("search", "start")),
-            _Route(f"{api}/pairs", self._pairs),
-            _Route(f"{api}/look", self._look, "POST"),
+            Route("/v2/models/{model}/infer", self._infer, methods=["POST"]),
+            Route("/predict/{model}", self._predict, methods=["POST"]),
+            Route("/predict", self._predict, methods=["POST"]),
+            Route("/v2/health/live", self._live),
+            Route("/v2/health/ready", self._ready),
+            Route("/v2", self._server_metadata),
+            Route("/v2/models/{model}", self._model_metadata),
+            Route("/v2/models/{model}/ready", self._model_ready),
+            Route("/metrics", self._show_metrics),
+            *(Route(path, self._file) for path in _FILES),
+            Route("/api/models", self._list_models),
+            Route(f"{api}/classes", self._classes),
+            Route(f"{api}/pairs", self._pairs),
+            Route(f"{api}/look", self._look, methods=["POST"]),
         ]
         self._lifetime = Router(lifespan=self._lifespan)
 
@@ -196,23 +186,23 @@ class Service:
         await connection.send(send, {"type": "http.response.body", "body": response.body})
 
     def _handler(self, request: Request) -> Callable[[Request], Awaitable[Response]]:
-        """The function that answers a request; its parameters have been checked."""
-        path, method = request.scope["path"], request.method
+        """The method that answers a request, whose query parameters it has."""
         for route in self._routes:
-            found = route.pattern.fullmatch(path)
-            if found is None:
-                continue
-            if method not in (route.method, "HEAD" if route.method == "GET" else route.method):
-                raise HTTPException(405, headers={"allow": route.method})
-            request.scope["path_params"] = found.groupdict()
-            given = [name for name, _ in request.query_params.multi_items()]
-            for name in given:
-                if name not in route.parameters or given.count(name) > 1:
-                    expected = ", ".join(route.parameters) or "none"
-                    raise RequestError(
-                        f"unknown or repeated query parameter {shown(name)}; expected: {expected}"
-                    )
-            return route.handler
+            match, found = route.matches(request.scope)
+            if match is Match.PARTIAL:
+                raise HTTPException(405, headers={"allow": ", ".join(route.methods or ())})
+            if match is Match.FULL:
+                request.scope.update(found)
+                handler: Callable[[Request], Awaitable[Response]] = route.endpoint
+                known = _PARAMETERS.get(handler.__name__, ())
+                given = [name for name, _ in request.query_params.multi_items()]
+                for name in given:
+                    if name not in known or given.count(name) > 1:
+                        raise RequestError(
+                            f"unknown or repeated query parameter {shown(name)}; expected: "
+                            f"{', '.join(known) or 'none'}"
+                        )
+                return handler
         raise HTTPException(404)
 
     async def _discard_body(self, request: Request, status: int) -> None:
@@ -327,11 +317,13 @@ class Service:
         """The input of the model: rows, or texts if it has n-grams."""
         if kind == "rows" or served.extractor is None:
             return values
-        loop = asyncio.get_running_loop()
+        loop, options = asyncio.get_running_loop(), {}
+        if kind == "images":
+            pixels = self._limits.image_pixels, self._limits.request_pixels
+            options = dict(zip(("max_pixels", "max_total_pixels"), pixels, strict=True))
+        extract = partial(served.extractor.rows, values, **options)
         try:
-            return await loop.run_in_executor(
-                self._extracting, served.features, values, self._limits
-            )
+            return await loop.run_in_executor(self._extracting, extract)
         except ImageError as error:
             raise HTTPException(422, str(error)) from None
 
