@@ -20,8 +20,8 @@ __all__ = ["MAX_HEAD_BYTES", "Connection", "Connections"]
 MAX_HEAD_BYTES = 64 << 10
 # Requests that a client may send without waiting for answers.
 _MAX_PIPELINED = 100
-# Smaller answers, such as those of health checks, are sent however much is held.
-_SMALL_ANSWER = 1 << 14
+# Smaller bodies and answers, such as those of health checks, pass however much is held.
+_SMALL = 1 << 14
 
 
 class Connections:
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
         """Count bytes of a body; if there are too many in all, wait for other requests to end."""
         everyone = self._all
         everyone.with_body[self] = None
-        if not self._has_room(n_bytes):
+        if self._body_bytes + n_bytes > _SMALL and not self._has_room(n_bytes):
             try:
                 async with asyncio.timeout(self._limits.wait_seconds):
                     while next(iter(everyone.with_body)) is not self:
@@ -129,7 +129,7 @@ class Connection(asyncio.Protocol):
     def hold_answer(self, n_bytes: int) -> None:
         """Count the bytes of an answer, in the place of the body, until the client has read it."""
         more = n_bytes - self._body_bytes
-        if n_bytes > _SMALL_ANSWER and more > 0 and not self._has_room(more):
+        if n_bytes > _SMALL and more > 0 and not self._has_room(more):
             raise _too_much()
         self._count(0, self._answer_bytes + n_bytes)
 
