@@ -242,8 +242,8 @@ def attack_kills(n: int, seed: int) -> bool:
         folder = Path(name)
         np.savez(folder / "first.npz", X=rows[:1000], y=labels[:1000])
         fit = ["fit", "first.npz", "--model", "m.safetensors", "--keep-sums", "--no-refine"]
-        quiet: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL,
-                                 "stderr": subprocess.DEVNULL}  # fmt: skip
+        errors = (folder / "errors.txt").open("w+")
+        quiet: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL, "stderr": errors}
         subprocess.run([COMMAND, *fit, "--bits", "64"], check=True, **quiet)
         start = time.monotonic()
         shutil.copytree(folder, folder / "trial")
@@ -264,7 +264,7 @@ def attack_kills(n: int, seed: int) -> bool:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(duration * (1.1 - rng.random() ** 2))
                 if process.poll() is not None:
-                    assert process.returncode == 0, process.returncode
+                    assert process.returncode == 0, Path(errors.name).read_text()[-2000:]
                     break
                 process.kill()
                 process.wait()

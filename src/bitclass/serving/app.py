@@ -245,7 +245,7 @@ class Service:
                 signal.raise_signal(signal.SIGTERM)
             if isinstance(self._models, ModelFiles):
                 for name, success in await self._models.reload_changed():
-                    self._metrics.reloads.labels(name, "loaded" if success else "refused").inc()
+                    self._metrics.reloads(name, "loaded" if success else "refused").inc()
 
     # Open Inference Protocol
 
@@ -310,7 +310,7 @@ class Service:
         prediction = join_predictions(parts)
         if prediction.typicality is not None and query.reject is not None:
             n_rejected = int((prediction.typicality < query.reject).sum())
-            self._metrics.rejected.labels(served.name).inc(n_rejected)
+            self._metrics.rejected(served.name).inc(n_rejected)
         return prediction
 
     async def _extracted(self, served: ServedModel, kind: str, values: Any) -> Any:

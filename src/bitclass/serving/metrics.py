@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import os
 from collections.abc import Sequence
 from functools import cache
@@ -51,46 +52,35 @@ class Metrics:
     """
 
     def __init__(self, models: Sequence[str]) -> None:
-        self._registry = own = CollectorRegistry()
-        by_model: dict[str, Any] = {"labelnames": ["model"], "registry": own}
-        requests = Counter(
-            "bitclass_requests", "Requests answered.", ["endpoint", "status"], registry=own
+        self._registry = CollectorRegistry()
+
+        def series(kind: Any, name: str, text: str, *labels: str, **options: Any) -> Any:
+            """A function that finds a series by its labels, which takes longer than to count."""
+            name = f"bitclass_{name}"
+            return cache(kind(name, text, labels, registry=self._registry, **options).labels)
+
+        self._requests = series(Counter, "requests", "Requests answered.", "endpoint", "status")
+        self._seconds = series(
+            Histogram, "request_seconds", "Time to answer a request.", "endpoint", buckets=_SECONDS
         )
-        seconds = Histogram(
-            "bitclass_request_seconds", "Time to answer a request.", ["endpoint"],
-            buckets=_SECONDS, registry=own,
-        )  # fmt: skip
-        # To find a series by its labels takes longer than to count.
-        self._requests, self._seconds = cache(requests.labels), cache(seconds.labels)
-        self._batched = Counter(
-            "bitclass_predict_requests", "Requests answered by predict calls.", **by_model
+        self._batched = series(
+            Counter, "predict_requests", "Requests answered by predict calls.", "model"
         )
-        self._rows = Histogram(
-            "bitclass_predict_rows", "Rows per predict call.", buckets=_ROWS, **by_model
+        self._rows = series(
+            Histogram, "predict_rows", "Rows per predict call.", "model", buckets=_ROWS
         )
-        self._predicted = Counter(
-            "bitclass_predicted_rows",
-            f"Rows by predicted class; with more than {_MAX_GROUPS}, by groups of consecutive "
-            "classes, each named by its first.",
-            ["model", "label"], registry=own,
-        )  # fmt: skip
-        self._confidence = Histogram(
-            "bitclass_confidence", "Probability of the best class, where requests ask for it.",
-            buckets=_SHARES, **by_model,
-        )  # fmt: skip
-        self._typicality = Histogram(
-            "bitclass_typicality", "Typicality of rows, where requests ask for it.",
-            buckets=_SHARES, **by_model,
-        )  # fmt: skip
-        self.rejected = Counter(
-            "bitclass_rejected_rows", "Rows rejected as of no known class.", **by_model
-        )
-        self.reloads = Counter(
-            "bitclass_reloads", "Changed model files.", ["model", "result"], registry=own
-        )
+        text = f"Rows by class; if there are more than {_MAX_GROUPS}, by the first of a group."
+        self._predicted = series(Counter, "predicted_rows", text, "model", "label")
+        text = "Probability of the best class, where requests ask for it."
+        self._confidence = series(Histogram, "confidence", text, "model", buckets=_SHARES)
+        text = "Typicality of rows, where requests ask for it."
+        self._typicality = series(Histogram, "typicality", text, "model", buckets=_SHARES)
+        text = "Rows rejected as of no known class."
+        self.rejected = series(Counter, "rejected_rows", text, "model")
+        self.reloads = series(Counter, "reloads", "Changed model files.", "model", "result")
         for model in models:
-            for metric in (self._batched, self._rows, self.rejected):
-                metric.labels(model)
+            for find in (self._batched, self._rows, self.rejected):
+                find(model)
 
     def request(self, endpoint: str, status: int, seconds: float) -> None:
         """Count a request that was answered or aborted."""
@@ -100,25 +90,24 @@ class Metrics:
     def batch(self, served: ServedModel, n_requests: int, found: list[TopClasses]) -> None:
         """Count a predict call: its requests, and what was found for those that succeeded."""
         name, classes = served.name, served.model.classes
-        self._batched.labels(name).inc(n_requests)
+        self._batched(name).inc(n_requests)
         if not found:
             return
         labels = np.concatenate([each.labels[:, 0] for each in found])
-        self._rows.labels(name).observe(len(labels))
+        self._rows(name).observe(len(labels))
         n_per_group = -(-len(classes) // _MAX_GROUPS)
         # The classes of a foreign file need not be sorted.
         places = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-        groups, counts = np.unique(places // n_per_group, return_counts=True)
-        for group, n_rows in zip(groups.tolist(), counts.tolist(), strict=True):
+        for group, n_rows in collections.Counter((places // n_per_group).tolist()).items():
             first = str(label_value(classes[group * n_per_group]))[:100]
-            self._predicted.labels(name, first).inc(n_rows)
+            self._predicted(name, first).inc(n_rows)
         for each in found:
             if each.probabilities is not None:
                 for share in each.probabilities[:_MAX_OBSERVED, 0].tolist():
-                    self._confidence.labels(name).observe(share)
+                    self._confidence(name).observe(share)
             if each.typicality is not None:
                 for share in each.typicality[:_MAX_OBSERVED].tolist():
-                    self._typicality.labels(name).observe(share)
+                    self._typicality(name).observe(share)
 
     def text(self) -> bytes:
         """The metrics of all processes in Prometheus text format."""
