@@ -193,6 +193,19 @@ def test_large_bodies_wait_for_each_other(many):
         services.wait_until(lambda: service.app._connections.held_bytes == 0)
 
 
+def test_clients_that_leave_while_they_wait_leave_nothing_behind(many, caplog):
+    caplog.set_level("ERROR", "uvicorn.error")
+    with services.in_thread(many, held_bytes=200_000, wait_seconds=services.PATIENCE) as service:
+        found = service.app._connections
+        with connected(service, post(b" " * 150_000, announced=160_000)):
+            services.wait_until(lambda: found.held_bytes == 150_000)
+            with connected(service, post(b" " * 100_000, announced=110_000)):
+                services.wait_until(lambda: len(found.with_body) == 2)
+            services.wait_until(lambda: len(found.with_body) == 1)
+        services.wait_until(lambda: not found.open and found.held_bytes == 0)
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize(
     ("header", "status"),
     [(b"A: " + b"b" * 65_000, 200), (b"A: " + b"b" * 70_000, 431), (b"A: " + b"b" * 300_000, 400),

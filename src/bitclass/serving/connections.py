@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
         if self._body_bytes + n_bytes > _SMALL and not self._has_room(n_bytes):
             try:
                 async with asyncio.timeout(self._limits.wait_seconds):
-                    while next(iter(everyone.with_body)) is not self:
+                    while next(iter(everyone.with_body), self) is not self:
                         await everyone.freed.wait()
                         if self._has_room(n_bytes):
                             break
