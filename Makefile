@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.* native/paper/* native/simd/*)
 
-.PHONY: help setup demo test test-faults test-images test-torch browser lint format bench accuracy regimes random-problems reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster serving fuzz sanitize neon wheel image-root onnx-agreement walk clean
+.PHONY: help setup demo test test-faults test-images test-torch browser lint format bench accuracy regimes random-problems reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster serving fuzz attack sanitize neon wheel image-root onnx-agreement walk clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -118,6 +118,9 @@ serving: setup  ## requests per second of the HTTP service, compared with Linear
 
 fuzz: setup  ## read 100,000 damaged model files (about 3 minutes)
 	$(BIN)/python benchmarks/fuzz_models.py --n 100000
+
+attack: setup  ## attack service, updates and fits (about 20 minutes)
+	for name in requests memory reloads kills fits; do $(BIN)/python benchmarks/attack.py $$name || exit 1; done
 
 sanitize: setup  ## kernel tests under the address, undefined-behaviour and thread sanitizers
 	native/tests/run_sanitizers.sh $(BIN)/python

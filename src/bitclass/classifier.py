@@ -325,8 +325,11 @@ class BinaryCodeClassifier(PackedPredictor):
                     if collected is None:
                         collected = self._start(settings, X, weights)
                     collected.add(X, labels, weights, classes)
-                if collected is None:
-                    raise ValueError("batches must yield at least one batch with rows, found none")
+                if collected is None or collected.n_rows == 0:
+                    again = "" if collected is None else " when it was called again"
+                    raise ValueError(
+                        f"batches must yield at least one batch with rows, found none{again}"
+                    )
                 self._learn(settings, collected, keep=self.keep_sums)
             if feature_names is not None:
                 self.feature_names_in_ = np.array([str(name) for name in feature_names], object)

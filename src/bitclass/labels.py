@@ -43,10 +43,13 @@ def joined_labels(known: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
 
 def which_classes(classes: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
     """Mask (C,) of the classes that are among labels (k,), all of which must be known."""
-    unknown = labels[~np.isin(labels, classes)]
-    if len(unknown):
-        raise ValueError(f"labels must be known classes, found {unknown.tolist()[0]!r}")
-    return np.isin(classes, labels)
+    # As Python compares them: NumPy's isin finds b"a" among text, or not, depending on the sizes.
+    known, wanted = set(classes.tolist()), labels.tolist()
+    for label in wanted:
+        if label not in known:
+            raise ValueError(f"labels must be known classes, found {label!r}")
+    gone = set(wanted)
+    return np.fromiter((label in gone for label in classes.tolist()), bool, len(classes))
 
 
 def check_label_kinds(known: NDArray[Any], new: NDArray[Any]) -> None:

@@ -24,9 +24,9 @@ class HeldModel:
         assert self.go_on.wait(services.PATIENCE)
         return self.model.predict(X)
 
-    def top_classes(self, X, k, *, probabilities):
+    def top_classes(self, X, k, **options):
         self.calls.append((len(X), k))
-        return self.model.top_classes(X, k, probabilities=probabilities)
+        return self.model.top_classes(X, k, **options)
 
 
 def gathered(jobs):
@@ -35,7 +35,10 @@ def gathered(jobs):
     batches = []
 
     async def run():
-        batcher = Batcher(lambda *counts: batches.append(counts))
+        def count(served, n_requests, found):
+            batches.append((served.name, n_requests, sum(len(each.labels) for each in found)))
+
+        batcher = Batcher(count)
         served = ServedModel("m", model)
         tasks = [asyncio.create_task(batcher.predict(served, services.rows(1, 99)))]
         while not model.calls:

@@ -37,7 +37,7 @@ def test_responses_have_a_policy_and_are_not_cached(server, path, kind):
 
 def test_every_documented_address_exists_and_the_reverse(server):
     described = json.loads(ask(server, "GET", "/openapi.json")[2])["paths"]
-    routes = {route.path: route.methods for route in server.app._app.routes}
+    routes = {route.path: route.methods for route in server.app._routes}
     for path, operations in described.items():
         assert {method.upper() for method in operations} <= routes[path]
     files = {"/", "/page.css", "/page.js", "/icon.svg", "/openapi.json"}

@@ -139,6 +139,23 @@ def test_metrics_count_requests_rows_and_seconds(service):
         assert metric(after, pattern) - metric(before, pattern) == difference, pattern
 
 
+@pytest.mark.parametrize(("n_classes", "n_per_series"), [(40, 1), (120, 3)])
+def test_metrics_count_predicted_classes_in_at_most_50_series(n_classes, n_per_series):
+    model = services.random_model([f"c{i:03}" for i in range(n_classes)])
+    X = services.rows(200)
+    with services.in_thread(ServedModel("m", model)) as service:
+        services.ask(service, "POST", "/predict", {"rows": X.astype(float).tolist()})
+        text = services.ask(service, "GET", "/metrics")[2].decode()
+    found = re.findall(
+        r'^bitclass_predicted_rows_total{label="c(\d+)",model="m"} (\S+)$', text, re.MULTILINE
+    )
+    places = [int(label[1:]) // n_per_series for label in model.predict(X)]
+    expected = np.bincount(places)
+    assert {int(first): float(n) for first, n in found} == {
+        n_per_series * i: n for i, n in enumerate(expected.tolist()) if n
+    }
+
+
 def infer(service, model, kind, values):
     tensor = triton.InferInput(kind, [len(values), 1], "BYTES")
     tensor.set_data_from_numpy(np.array(values, dtype=object).reshape(-1, 1))

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bitclass.serving import Limits, Settings
 from bitclass.storage import load, save
 
 from . import services
@@ -46,9 +45,13 @@ def children(service):
 
 
 def workers(service):
-    """The processes that have loaded the models."""
-    named = {each: Path(f"/proc/{each}/cmdline").read_bytes() for each in children(service)}
-    return [each for each, command in named.items() if b"spawn_main" in command]
+    """The children that are copies of the process, and no other programs."""
+    command = Path(f"/proc/{service.process.pid}/cmdline").read_bytes()
+    return [
+        each
+        for each in children(service)
+        if is_running(each) and Path(f"/proc/{each}/cmdline").read_bytes() == command
+    ]
 
 
 def is_running(process):
@@ -100,6 +103,8 @@ def test_a_stop_under_load_answers_the_requests_that_have_begun(paths, loaded, n
         service.process.send_signal(number)
         for thread in threads:
             thread.join()
+        with pytest.raises(ConnectionError):  # nobody is told that the service is ready
+            services.ask(service, "GET", "/v2/health/ready")
         slow.sendall(request[1000:])
         with slow.makefile("rb") as stream:
             late = stream.read()
@@ -223,6 +228,24 @@ def test_a_changed_file_takes_over_between_requests(tmp_path, n_workers):
         assert service.logged() == ""
 
 
+def test_a_new_worker_serves_the_file_as_it_is_now(tmp_path):
+    """The models that its parent has loaded may be old."""
+    path, X = tmp_path / "m.safetensors", services.rows(2, dtype=np.float64)
+    save(path, model_of(1))
+    command = with_limits(reload_seconds=30.0)
+    with services.serving(path, "--workers", 2, command=command) as service:
+        assert answer(service)[1]["labels"] == model_of(1).predict(X).tolist()
+        save(path, model_of(2))
+        before = workers(service)
+        for each in before:
+            os.kill(each, signal.SIGKILL)
+        services.wait_until(lambda: len({*workers(service)} - {*before}) == 2)
+        for _ in range(10):
+            assert answer(service)[1]["labels"] == model_of(2).predict(X).tolist()
+        service.process.terminate()
+        assert service.process.wait(services.PATIENCE) == 0
+
+
 def test_a_broken_file_is_refused_and_the_old_model_stays(tmp_path):
     path, X = tmp_path / "m.safetensors", services.rows(3, dtype=np.float64)
     save(path, model_of(1))
@@ -264,19 +287,15 @@ def test_a_model_file_does_not_choose_what_is_read_or_downloaded(tmp_path, entry
     assert words in done.stderr
 
 
-def test_a_file_beside_the_model_is_used(tmp_path):
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_a_file_beside_the_model_is_used(tmp_path, n_workers):
     served = services.image_model()
     shutil.copy(served.extractor.file, tmp_path / "net.onnx")
     served.model.summary["extractor"] = served.extractor.specification() | {
         "file": "/absent/net.onnx"
     }
     save(tmp_path / "m.safetensors", served.model)
-    with services.serving(tmp_path / "m.safetensors") as service:
+    with services.serving(tmp_path / "m.safetensors", "--workers", n_workers) as service:
         image = services.encoded(services.drawn(1, 3))
         _, found = services.ask_json(service, "POST", "/predict", image, Content_Type="image/png")
     assert found["labels"] == [services.CLASSES[1]]
-
-
-def test_settings_are_restored_from_json():
-    settings = Settings((("a", "b.safetensors"),), workers=3, limits=Limits(rows=7))
-    assert Settings.from_json(settings.to_json()).limits == settings.limits

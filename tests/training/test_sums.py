@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bitclass.labels import which_classes
 from bitclass.training.sums import Collected, Sums, random_keys, standardisation
 
 D = 5
@@ -259,3 +260,11 @@ def test_a_failing_batch_changes_neither_sums_nor_pool(pool_rows):
             assert (collected.n_rows, len(collected.pool)) == (before.n_rows, n_pool)
         else:
             before, n_pool = collected.all_sums(), len(collected.pool)
+
+
+@pytest.mark.parametrize("n_classes", [2, 200])  # NumPy's isin compares in another way from ten on
+def test_bytes_are_not_the_text_they_spell(n_classes):
+    classes = np.array([f"class{i}" for i in range(n_classes)])
+    with pytest.raises(ValueError, match="known classes, found b'class1'"):
+        which_classes(classes, np.array([b"class1"]))
+    assert which_classes(classes, np.array(["class1"])).nonzero()[0].tolist() == [1]

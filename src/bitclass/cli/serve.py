@@ -72,7 +72,7 @@ def command(
     limits = replace(
         Limits(),
         body_bytes=body_bytes,
-        held_bytes=2 * body_bytes,
+        held_bytes=3 * body_bytes // 2,
         rows=max_rows,
         connections=max_connections,
     )

@@ -13,24 +13,24 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import resources
 from importlib.metadata import version
 from typing import Any, TypeVar
 
 import orjson
 from prometheus_client import CONTENT_TYPE_LATEST
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.routing import Match, Route, Router
+from starlette.types import Receive, Scope, Send
 
 from bitclass.arrays import RowError
 from bitclass.images import ImageError
+from bitclass.model import TopClasses
 from bitclass.serving.batching import (
     Batcher,
-    Prediction,
     join_predictions,
     max_rows_per_call,
 )
@@ -61,21 +61,23 @@ _FILES = {
     "/openapi.json": ("openapi.json", "application/json"),
 }
 _HEADERS = [
-    (name.encode(), value.encode())
-    for name, value in {
-        "x-content-type-options": "nosniff",
-        "referrer-policy": "no-referrer",
-        "cross-origin-resource-policy": "same-origin",
-        "cross-origin-opener-policy": "same-origin",
-        # The next run may serve other models at the same URLs.
-        "cache-control": "no-store",
-        # The page may load files from this server, and the image that the user chose.
-        "content-security-policy": (
-            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
-            "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-        ),
-    }.items()
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    # The next run may serve other models at the same URLs.
+    (b"cache-control", b"no-store"),
+    # The page may load files from this server, and the image that the user chose.
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+        b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
 ]
+# Query parameters by the method that answers; each may be given once.
+_PARAMETERS = {
+    "_predict": ("top", "reject"), "_file": ("model",), "_classes": ("search", "start"),
+}  # fmt: skip
 _HEALTH = ("/v2/health/live", "/v2/health/ready")
 # Smaller bodies and answers are converted without going to another thread.
 _SMALL_BODY = 1 << 15
@@ -114,7 +116,7 @@ class Service:
         self._parent = parent
         self._metrics = Metrics(list(models))
         self._connections = Connections(self._limits)
-        self._batcher = Batcher(self._count_batch)
+        self._batcher = Batcher(self._metrics.batch)
         # One request at a time: extraction already uses all cores, and conversions take memory.
         self._extracting = ThreadPoolExecutor(1, thread_name_prefix="bitclass-extract")
         self._converting = ThreadPoolExecutor(1, thread_name_prefix="bitclass-convert")
@@ -123,68 +125,94 @@ class Service:
             path: ((folder / name).read_bytes(), kind) for path, (name, kind) in _FILES.items()
         }
         api = "/api/models/{model}"
-        self._app = Starlette(
-            routes=[  # tried in this order
-                _route("/v2/models/{model}/infer", self._infer, "POST"),
-                _route("/predict/{model}", self._predict, "POST", ("top", "reject")),
-                _route("/predict", self._predict, "POST", ("top", "reject")),
-                _route("/v2/health/live", self._live),
-                _route("/v2/health/ready", self._ready),
-                _route("/v2", self._server_metadata),
-                _route("/v2/models/{model}", self._model_metadata),
-                _route("/v2/models/{model}/ready", self._model_ready),
-                _route("/metrics", self._show_metrics),
-                *(_route(path, self._file, "GET", ("model",)) for path in _FILES),
-                _route("/api/models", self._list_models),
-                _route(f"{api}/classes", self._classes, "GET", ("search", "start")),
-                _route(f"{api}/pairs", self._pairs),
-                _route(f"{api}/look", self._look, "POST"),
-            ],
-            # Errors in a request are HTTPExceptions; all others are internal errors.
-            exception_handlers={HTTPException: _refuse, Exception: _fail},
-            lifespan=self._lifespan,
-        )
-        self._app.router.redirect_slashes = False
+        self._routes = [  # tried in this order
+            Route("/v2/models/{model}/infer", self._infer, methods=["POST"]),
+            Route("/predict/{model}", self._predict, methods=["POST"]),
+            Route("/predict", self._predict, methods=["POST"]),
+            Route("/v2/health/live", self._live),
+            Route("/v2/health/ready", self._ready),
+            Route("/v2", self._server_metadata),
+            Route("/v2/models/{model}", self._model_metadata),
+            Route("/v2/models/{model}/ready", self._model_ready),
+            Route("/metrics", self._show_metrics),
+            *(Route(path, self._file) for path in _FILES),
+            Route("/api/models", self._list_models),
+            Route(f"{api}/classes", self._classes),
+            Route(f"{api}/pairs", self._pairs),
+            Route(f"{api}/look", self._look, methods=["POST"]),
+        ]
+        self._lifetime = Router(lifespan=self._lifespan)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, with the checks, headers and metrics common to all responses."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._lifetime(scope, receive, send)
             return
         start = time.perf_counter()
         connection: Connection = scope["state"]["connection"]
-        status = 500
-
-        async def send_in_time(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message["headers"], *_HEADERS]
-                if connection.expects_body:
-                    await self._discard_body(scope, status, receive)
-                if connection.expects_body:
-                    message["headers"].append((b"connection", b"close"))
-            await connection.send(send, message)
-
+        request, endpoint, status = Request(scope, receive), "none", 500
         connection.begin()
         try:
-            self._check(scope)
-            await self._app(scope, receive, send_in_time)
-        except HTTPException as error:
-            request = Request(scope, receive)
-            await (await _refuse(request, error))(scope, receive, send_in_time)
+            try:
+                self._check(scope)
+                handler = self._handler(request)
+                endpoint = handler.__name__[1:]
+                response = await handler(request)
+                connection.hold_answer(len(response.body))
+            except HTTPException as error:
+                message = error.detail.encode(errors="replace").decode()
+                response = _json({"error": message}, error.status_code)
+                response.headers.update(error.headers or {})
+                await self._discard_body(request, error.status_code)
+            except Exception:  # uvicorn writes it to the log, and closes the connection
+                response = _json({"error": "internal error; see the server log for details"}, 500)
+                response.headers["connection"] = "close"
+                await self._send(response, connection, send)
+                raise
+            status = response.status_code
+            await self._send(response, connection, send)
         finally:
             connection.end()
-            endpoint = getattr(scope.get("endpoint"), "__name__", "_none")[1:]
             self._metrics.request(endpoint, status, time.perf_counter() - start)
 
-    async def _discard_body(self, scope: Scope, status: int, receive: Receive) -> None:
+    async def _send(self, response: Response, connection: Connection, send: Send) -> None:
+        response.raw_headers.extend(_HEADERS)
+        if connection.expects_body:
+            response.headers["connection"] = "close"
+        status, headers = response.status_code, response.raw_headers
+        await connection.send(
+            send, {"type": "http.response.start", "status": status, "headers": headers}
+        )
+        await connection.send(send, {"type": "http.response.body", "body": response.body})
+
+    def _handler(self, request: Request) -> Callable[[Request], Awaitable[Response]]:
+        """The method that answers a request, whose query parameters it has."""
+        for route in self._routes:
+            match, found = route.matches(request.scope)
+            if match is Match.PARTIAL:
+                raise HTTPException(405, headers={"allow": ", ".join(route.methods or ())})
+            if match is Match.FULL:
+                request.scope.update(found)
+                handler: Callable[[Request], Awaitable[Response]] = route.endpoint
+                known = _PARAMETERS.get(handler.__name__, ())
+                given = [name for name, _ in request.query_params.multi_items()]
+                for name in given:
+                    if name not in known or given.count(name) > 1:
+                        raise RequestError(
+                            f"unknown or repeated query parameter {shown(name)}; expected: "
+                            f"{', '.join(known) or 'none'}"
+                        )
+                return handler
+        raise HTTPException(404)
+
+    async def _discard_body(self, request: Request, status: int) -> None:
         """Receive the rest of a refused body for a moment: who is sending does not read errors."""
-        if not 400 <= status < 500 or any(name == b"expect" for name, _ in scope["headers"]):
+        connection = request.scope["state"]["connection"]
+        if not connection.expects_body or status >= 500 or "expect" in request.headers:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._limits.discard_seconds):
-                while (await receive()).get("more_body", False):
+                while (await request.receive()).get("more_body", False):
                     pass
 
     def _check(self, scope: Scope) -> None:
@@ -201,7 +229,10 @@ class Service:
         check_origin(scope["headers"], self._hosts)
 
     @contextlib.asynccontextmanager
-    async def _lifespan(self, app: Starlette) -> AsyncIterator[dict[str, Any]]:
+    async def _lifespan(self, app: Router) -> AsyncIterator[dict[str, Any]]:
+        if isinstance(self._models, ModelFiles) and self._parent is not None:
+            for _ in range(2):  # the files may have changed since this process's parent read them
+                await self._models.reload_changed()
         watching = asyncio.create_task(self._watch())
         yield {"connections": self._connections}
         watching.cancel()
@@ -214,7 +245,7 @@ class Service:
                 signal.raise_signal(signal.SIGTERM)
             if isinstance(self._models, ModelFiles):
                 for name, success in await self._models.reload_changed():
-                    self._metrics.reloads.labels(name, "loaded" if success else "refused").inc()
+                    self._metrics.reloads(name, "loaded" if success else "refused").inc()
 
     # Open Inference Protocol
 
@@ -244,7 +275,7 @@ class Service:
         content, headers = await self._converted(
             prediction.labels.size < _SMALL_ANSWER, lambda: infer_answer(served, query, prediction)
         )
-        return _held(request, Response(content, headers=headers))
+        return Response(content, headers=headers)
 
     # Plain JSON
 
@@ -260,9 +291,9 @@ class Service:
         content = await self._converted(
             prediction.labels.size < _SMALL_ANSWER, lambda: plain_answer(served, query, prediction)
         )
-        return _held(request, _json(content))
+        return _json(content)
 
-    async def _predicted(self, served: ServedModel, query: Query) -> Prediction:
+    async def _predicted(self, served: ServedModel, query: Query) -> TopClasses:
         X = await self._extracted(served, query.kind, query.values)
         step = max_rows_per_call(served, query.top)
         parts = []
@@ -279,20 +310,20 @@ class Service:
         prediction = join_predictions(parts)
         if prediction.typicality is not None and query.reject is not None:
             n_rejected = int((prediction.typicality < query.reject).sum())
-            self._metrics.rejected.labels(served.name).inc(n_rejected)
-            for value in prediction.typicality.tolist():
-                self._metrics.typicality.labels(served.name).observe(value)
+            self._metrics.rejected(served.name).inc(n_rejected)
         return prediction
 
     async def _extracted(self, served: ServedModel, kind: str, values: Any) -> Any:
         """The input of the model: rows, or texts if it has n-grams."""
         if kind == "rows" or served.extractor is None:
             return values
-        loop = asyncio.get_running_loop()
+        loop, options = asyncio.get_running_loop(), {}
+        if kind == "images":
+            pixels = self._limits.image_pixels, self._limits.request_pixels
+            options = dict(zip(("max_pixels", "max_total_pixels"), pixels, strict=True))
+        extract = partial(served.extractor.rows, values, **options)
         try:
-            return await loop.run_in_executor(
-                self._extracting, served.features, values, self._limits
-            )
+            return await loop.run_in_executor(self._extracting, extract)
         except ImageError as error:
             raise HTTPException(422, str(error)) from None
 
@@ -300,10 +331,22 @@ class Service:
         """Call a function, in another thread unless it takes little time."""
         if is_small:
             return function()
-        return await asyncio.get_running_loop().run_in_executor(self._converting, function)
 
-    def _count_batch(self, model: str, n_requests: int, n_rows: int) -> None:
-        self._metrics.batch(model, n_requests, n_rows)
+        def result_or_error() -> _T | HTTPException:
+            try:
+                return function()
+            except HTTPException as error:
+                # Its traceback would keep all values of the request in memory for a while.
+                return error.with_traceback(None)
+
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._converting, result_or_error)
+        try:
+            if isinstance(found, HTTPException):
+                raise found
+            return found
+        finally:
+            del found  # as would a cycle of this frame and the error
 
     # Metrics and the page
 
@@ -357,6 +400,7 @@ class Service:
         answer = await self._converted(False, lambda: served.page.look(X))
         if served.has_typicality:
             prediction = await self._batcher.predict(served, X, typicality=True)
+            assert prediction.typicality is not None
             answer["typicality"] = float(prediction.typicality[0])
         return _json(answer)
 
@@ -377,16 +421,17 @@ class Service:
             raise HTTPException(415, f"content-encoding must be identity, found {shown(encoding)}")
         limit, connection = self._limits.body_bytes, request.scope["state"]["connection"]
         length = request.headers.get("content-length", "0")
-        too_large = HTTPException(413, f"the body must have at most {limit} bytes")
+        too_large = f"the body must have at most {limit} bytes"
         if len(length) > 18 or int(length) > limit:
-            raise too_large
+            raise HTTPException(413, too_large)
         body = bytearray()
         try:
-            async with asyncio.timeout(self._limits.body_seconds):
+            seconds = self._limits.body_seconds if connection.expects_body else None
+            async with asyncio.timeout(seconds):
                 async for part in request.stream():
                     if len(body) + len(part) > limit:
-                        raise too_large
-                    connection.hold(len(part))
+                        raise HTTPException(413, too_large)
+                    await connection.hold(len(part))
                     body += part
         except TimeoutError:
             message = f"the body must arrive within {self._limits.body_seconds:g} seconds"
@@ -396,48 +441,6 @@ class Service:
         return body
 
 
-def _route(
-    path: str,
-    handler: Callable[[Request], Awaitable[Response]],
-    method: str = "GET",
-    parameters: Sequence[str] = (),
-) -> Route:
-    """A route whose requests may have these query parameters, each at most once."""
-
-    async def endpoint(request: Request) -> Response:
-        given = [name for name, _ in request.query_params.multi_items()]
-        for name in given:
-            if name not in parameters or given.count(name) > 1:
-                expected = ", ".join(parameters) or "none"
-                raise RequestError(
-                    f"unknown or repeated query parameter {shown(name)}; expected: {expected}"
-                )
-        return await handler(request)
-
-    endpoint.__name__ = handler.__name__  # for the metrics
-    return Route(path, endpoint, methods=[method])
-
-
-def _held(request: Request, response: Response) -> Response:
-    """Count the bytes of an answer until the client has read them."""
-    request.scope["state"]["connection"].hold(len(response.body))
-    return response
-
-
 def _json(value: Any, status: int = 200) -> Response:
     content = value if isinstance(value, bytes) else orjson.dumps(value)
     return Response(content, status, headers={"content-type": "application/json"})
-
-
-async def _refuse(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    message = error.detail.encode(errors="replace").decode()
-    response = _json({"error": message}, error.status_code)
-    response.headers.update(error.headers or {})
-    return response
-
-
-async def _fail(request: Request, error: Exception) -> Response:
-    response = _json({"error": "internal error; see the server log for details"}, 500)
-    response.headers["connection"] = "close"  # as the server does after an error
-    return response

@@ -8,28 +8,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass.model import TopClasses
 from bitclass.serving.models import ServedModel
 
-__all__ = ["Batcher", "Prediction", "join_predictions", "max_rows_per_call"]
+__all__ = ["Batcher", "join_predictions", "max_rows_per_call"]
 
 # Larger batches are not faster, and delay waiting requests.
 MAX_BATCH_ROWS = 4096
 # Scores in memory at once, when probabilities are computed.
-MAX_SCORES = 1 << 19
-
-
-class Prediction(NamedTuple):
-    """Answers for n rows: the best classes and, if requested, the other values."""
-
-    labels: Any  # (n, k), best first
-    distances: Any = None  # (n, k)
-    probabilities: Any = None  # (n, k)
-    typicality: Any = None  # (n,)
+MAX_SCORES = 1 << 18
 
 
 def max_rows_per_call(served: ServedModel, top: int) -> int:
@@ -39,13 +31,14 @@ def max_rows_per_call(served: ServedModel, top: int) -> int:
     return min(MAX_BATCH_ROWS, max(1, MAX_SCORES // len(served.model.classes)))
 
 
-def join_predictions(parts: Sequence[Prediction]) -> Prediction:
+def join_predictions(parts: Sequence[TopClasses]) -> TopClasses:
     """The prediction of all rows from those of parts of them."""
     if len(parts) == 1:
         return parts[0]
-    return Prediction(
-        *(None if each[0] is None else np.concatenate(each) for each in zip(*parts, strict=True))
-    )
+    columns: list[Any] = [
+        None if each[0] is None else np.concatenate(each) for each in zip(*parts, strict=True)
+    ]
+    return TopClasses(*columns)
 
 
 @dataclass
@@ -54,7 +47,7 @@ class _Job:
     X: Any
     top: int
     typicality: bool
-    answer: asyncio.Future[Prediction] = field(repr=False)
+    answer: asyncio.Future[TopClasses] = field(repr=False)
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -71,10 +64,10 @@ class Batcher:
     Parameters
     ----------
     on_batch : callable
-        Called with the name of the model, the number of requests and the number of rows.
+        Called with the model, the number of requests, and the predictions of those that succeeded.
     """
 
-    def __init__(self, on_batch: Callable[[str, int, int], None]) -> None:
+    def __init__(self, on_batch: Callable[[ServedModel, int, list[TopClasses]], None]) -> None:
         self._on_batch = on_batch
         self._waiting: deque[_Job] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bitclass-predict")
@@ -86,7 +79,7 @@ class Batcher:
         X: NDArray[Any] | list[str],
         top: int = 0,
         typicality: bool = False,
-    ) -> Prediction:
+    ) -> TopClasses:
         """Predict the `top` best classes, or only the label if 0, of rows (n, d) or n texts.
 
         Raises RowError for values that the model cannot encode.
@@ -106,12 +99,12 @@ class Batcher:
                 for job, answer in zip(jobs, answers, strict=True):
                     if job.answer.done():  # the client has disconnected
                         continue
-                    if isinstance(answer, Prediction):
-                        job.answer.set_result(answer)
-                    else:
+                    if isinstance(answer, Exception):
                         job.answer.set_exception(answer)
-                n_rows = sum(len(job.X) for job in jobs)
-                self._on_batch(jobs[0].served.name, len(jobs), n_rows)
+                    else:
+                        job.answer.set_result(answer)
+                found = [answer for answer in answers if not isinstance(answer, Exception)]
+                self._on_batch(jobs[0].served, len(jobs), found)
         finally:
             self._working = None
 
@@ -131,7 +124,7 @@ class Batcher:
         return jobs
 
 
-def _answers(jobs: Sequence[_Job]) -> Sequence[Prediction | Exception]:
+def _answers(jobs: Sequence[_Job]) -> Sequence[TopClasses | Exception]:
     parts = [job.X for job in jobs]
     try:
         if len(jobs) == 1:
@@ -147,17 +140,17 @@ def _answers(jobs: Sequence[_Job]) -> Sequence[Prediction | Exception]:
         # An error in one job must not affect the others.
         return [_answers([job])[0] for job in jobs]
     ends = accumulate((len(part) for part in parts), initial=0)
-    return [
-        Prediction(*(values if values is None else values[i:j] for values in prediction))
+    parts = [
+        [None if values is None else values[i:j] for values in prediction]
         for i, j in pairwise(ends)
     ]
+    return [TopClasses(*part) for part in parts]
 
 
-def _predict(job: _Job, X: Any) -> Prediction:
+def _predict(job: _Job, X: Any) -> TopClasses:
     """Predict the rows of one call, as a job asks."""
     model: Any = job.served.model
-    if job.top:
-        prediction = Prediction(*model.top_classes(X, job.top, probabilities=True)[:3])
-    else:
-        prediction = Prediction(model.predict(X)[:, None])
-    return prediction._replace(typicality=model.typicality(X)) if job.typicality else prediction
+    if job.top or job.typicality:
+        options = {"probabilities": job.top > 0, "typicality": job.typicality}
+        return model.top_classes(X, max(1, job.top), **options)  # type: ignore[no-any-return]
+    return TopClasses(model.predict(X)[:, None], None)  # type: ignore[arg-type]

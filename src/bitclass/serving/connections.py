@@ -20,6 +20,8 @@ __all__ = ["MAX_HEAD_BYTES", "Connection", "Connections"]
 MAX_HEAD_BYTES = 64 << 10
 # Requests that a client may send without waiting for answers.
 _MAX_PIPELINED = 100
+# Smaller bodies and answers, such as those of health checks, pass however much is held.
+_SMALL = 1 << 14
 
 
 class Connections:
@@ -29,14 +31,20 @@ class Connections:
     ----------
     waiting : dict of Connection to None
         Those without a request in progress, oldest first.
+    with_body : dict of Connection to None
+        Those with a request in progress that has a body, oldest first.
     held_bytes : int
         Size of all bodies and answers in memory.
+    freed : asyncio.Event
+        Set for a moment when that becomes less.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.open: set[Connection] = set()
         self.waiting: dict[Connection, None] = {}
+        self.with_body: dict[Connection, None] = {}
+        self.freed = asyncio.Event()
         self.held_bytes = 0
 
     @property
@@ -55,6 +63,7 @@ class Connections:
         """Forget a connection."""
         self.open.discard(connection)
         self.waiting.pop(connection, None)
+        self.with_body.pop(connection, None)
 
 
 class Connection(asyncio.Protocol):
@@ -78,7 +87,8 @@ class Connection(asyncio.Protocol):
         self._transport: Any = None
         self._timer: asyncio.TimerHandle | None = None
         self._head_bytes = 0
-        self._held_bytes = 0
+        self._body_bytes = 0
+        self._answer_bytes = 0  # of answers that the client has not read
 
     # Called by the application
 
@@ -92,6 +102,8 @@ class Connection(asyncio.Protocol):
         """A request has been answered, though the client may not have read the answer."""
         if self in self._all.open:
             self._all.waiting[self] = None
+        self._all.with_body.pop(self, None)
+        self._count(0, self._answer_bytes)
         self._http.loop.call_soon(self._after_answer)  # when the loop has written what it can
 
     @property
@@ -99,12 +111,30 @@ class Connection(asyncio.Protocol):
         """Whether a part of the request body has not arrived yet."""
         return self._http.cycle is not None and self._http.cycle.more_body
 
-    def hold(self, n_bytes: int) -> None:
-        """Count the bytes of a body or an answer; an error if there are too many in all."""
-        if self._all.held_bytes + n_bytes > self._limits.held_bytes:
-            raise HTTPException(503, "too many large requests at once", {"retry-after": "1"})
-        self._held_bytes += n_bytes
-        self._all.held_bytes += n_bytes
+    async def hold(self, n_bytes: int) -> None:
+        """Count bytes of a body; if there are too many in all, wait for other requests to end."""
+        everyone = self._all
+        everyone.with_body[self] = None
+        if self._body_bytes + n_bytes > _SMALL and not self._has_room(n_bytes):
+            try:
+                async with asyncio.timeout(self._limits.wait_seconds):
+                    while next(iter(everyone.with_body), self) is not self:
+                        await everyone.freed.wait()
+                        if self._has_room(n_bytes):
+                            break
+            except TimeoutError:
+                raise _too_much() from None
+        self._count(self._body_bytes + n_bytes, self._answer_bytes)
+
+    def hold_answer(self, n_bytes: int) -> None:
+        """Count the bytes of an answer, in the place of the body, until the client has read it."""
+        more = n_bytes - self._body_bytes
+        if n_bytes > _SMALL and more > 0 and not self._has_room(more):
+            raise _too_much()
+        self._count(0, self._answer_bytes + n_bytes)
+
+    def _has_room(self, n_bytes: int) -> bool:
+        return bool(self._all.held_bytes + n_bytes <= self._limits.held_bytes)
 
     async def send(self, send: Send, message: Message) -> None:
         """Send a part of an answer, unless the client does not read earlier ones."""
@@ -135,7 +165,7 @@ class Connection(asyncio.Protocol):
         """Free what the connection held."""
         self._stop_timer()
         self._all.remove(self)
-        self._release()
+        self._count(0, 0)
         self._http.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -168,24 +198,30 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client has read nearly all."""
         self._http.resume_writing()
-        if not self._in_progress:
-            self._release()
+        self._forget_read()
 
     @property
     def _in_progress(self) -> bool:
         return self._http.cycle is not None and not self._http.cycle.response_complete
 
     def _after_answer(self) -> None:
-        unread = self._transport.get_write_buffer_size()
-        if not self._in_progress:
-            self._release(keep=unread)
-            if unread and self in self._all.open:
-                self._start_timer(self._limits.send_seconds)
+        if self._forget_read() and not self._in_progress and self in self._all.open:
+            self._start_timer(self._limits.send_seconds)
 
-    def _release(self, keep: int = 0) -> None:
-        kept = min(self._held_bytes, keep)
-        self._all.held_bytes -= self._held_bytes - kept
-        self._held_bytes = kept
+    def _forget_read(self) -> int:
+        """Count only what is left of the answers, and return its size."""
+        unread: int = self._transport.get_write_buffer_size()
+        self._count(self._body_bytes, min(self._answer_bytes, unread))
+        return unread
+
+    def _count(self, body_bytes: int, answer_bytes: int) -> None:
+        """Change what is counted of this connection."""
+        more = body_bytes + answer_bytes - self._body_bytes - self._answer_bytes
+        self._body_bytes, self._answer_bytes = body_bytes, answer_bytes
+        self._all.held_bytes += more
+        if more < 0:
+            self._all.freed.set()
+            self._all.freed.clear()
 
     def _start_timer(self, seconds: float) -> None:
         self._stop_timer()
@@ -199,8 +235,9 @@ class Connection(asyncio.Protocol):
     def _time_is_up(self) -> None:
         """Close, unless the client has read the answer and waits to send its next request."""
         self._timer = None
-        has_read = self._transport.get_write_buffer_size() == 0
-        if self._http.cycle is None or self._head_bytes or not has_read:
+        if self._http.cycle is None or self._head_bytes or self._forget_read():
             self.abort()
-        else:
-            self._release()
+
+
+def _too_much() -> HTTPException:
+    return HTTPException(503, "too many large requests at once", {"retry-after": "1"})

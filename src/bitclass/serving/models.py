@@ -7,19 +7,17 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bitclass.images import recorded_extractor
 from bitclass.model import PackedModel
 from bitclass.serving.page import Page
-from bitclass.serving.settings import Limits, Settings
+from bitclass.serving.settings import Settings
 from bitclass.storage import load
 
 __all__ = ["ModelFiles", "ServedModel", "label_value", "load_model"]
@@ -66,20 +64,6 @@ class ServedModel:
             return ("texts", "rows")
         return ("rows",) if self.kind == "rows" else (self.kind, "rows")
 
-    def features(self, values: list[Any], limits: Limits) -> NDArray[np.float32]:
-        """Extract the features of image files or texts, shape (n, d).
-
-        Raises
-        ------
-        ImageError
-            If an image cannot be read or is too large.
-        """
-        if self.kind == "texts":
-            return self.extractor.rows(values)  # type: ignore[no-any-return]
-        return self.extractor.rows(  # type: ignore[no-any-return]
-            values, max_pixels=limits.image_pixels, max_total_pixels=limits.request_pixels
-        )
-
     @property
     def has_typicality(self) -> bool:
         """Whether the model can tell rows of no known class."""
@@ -94,16 +78,13 @@ class ServedModel:
 def load_model(name: str, path: str, settings: Settings) -> ServedModel:
     """Load a model and the extractor that it was trained with.
 
-    Workers map the file into memory, so that they share it. A single process does not, since a
-    mapped file must not be overwritten in place.
-
     Raises
     ------
     OSError, ValueError
         If the file cannot be read or is invalid, or if its extractor is missing, not allowed, or
         does not suit the model.
     """
-    model = load(path, memory_map=settings.workers > 1)
+    model = load(path)
     if model.summary.get("extractor") is None:
         return ServedModel(name, model)
     # Imported on demand: it needs scikit-learn, which a serving container does not have.
@@ -125,7 +106,7 @@ def load_model(name: str, path: str, settings: Settings) -> ServedModel:
     return ServedModel(name, model, extractor, kind)
 
 
-class ModelFiles(Mapping[str, ServedModel]):
+class ModelFiles(dict[str, ServedModel]):
     """The models of a service by name.
 
     Parameters
@@ -136,17 +117,8 @@ class ModelFiles(Mapping[str, ServedModel]):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._signatures = {name: _signature(path) for name, path in settings.models}
-        self._models = {name: load_model(name, path, settings) for name, path in settings.models}
+        super().__init__((name, load_model(name, path, settings)) for name, path in settings.models)
         self._last_seen = dict(self._signatures)
-
-    def __getitem__(self, name: str) -> ServedModel:
-        return self._models[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._models)
-
-    def __len__(self) -> int:
-        return len(self._models)
 
     async def reload_changed(self) -> list[tuple[str, bool]]:
         """Load the files that have changed, and not again since the last call.
@@ -166,7 +138,7 @@ class ModelFiles(Mapping[str, ServedModel]):
                 continue
             self._signatures[name] = found  # a file that is refused is not tried again
             try:
-                self._models[name] = await asyncio.to_thread(load_model, name, path, self._settings)
+                self[name] = await asyncio.to_thread(load_model, name, path, self._settings)
             except Exception as error:  # whatever it is, the old model can be served
                 reason = " ".join(str(error).split())
                 print(f"{name}: the changed file is refused: {reason}", file=sys.stderr, flush=True)

@@ -19,7 +19,7 @@ import orjson
 from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
-from bitclass.serving.batching import Prediction
+from bitclass.model import TopClasses
 from bitclass.serving.models import ServedModel, label_value
 from bitclass.serving.settings import Limits
 
@@ -131,7 +131,7 @@ def parse_plain(
     return Query(kind, _numbers(values, "FP64", shape), n_best, share)
 
 
-def plain_answer(served: ServedModel, query: Query, prediction: Prediction) -> bytes:
+def plain_answer(served: ServedModel, query: Query, prediction: TopClasses) -> bytes:
     """Labels, and what else was requested, as JSON."""
     labels, distances, probabilities, typicality = prediction
     best: list[Any] = [label_value(label) for label in labels[:, 0]]
@@ -143,25 +143,20 @@ def plain_answer(served: ServedModel, query: Query, prediction: Prediction) -> b
         ]
         answer["typicality"] = typicality.tolist()
     if distances is not None and probabilities is not None:
-        rows = zip(labels, distances, probabilities, strict=True)
-        answer["top"] = orjson.Fragment(b"[%s]" % b",".join(_best_classes(*row) for row in rows))
+        parts = [orjson.dumps(answer)[:-1], b',"top":[[']
+        for row in zip(labels, distances, probabilities, strict=True):
+            for start in range(0, len(row[0]), _OBJECTS_AT_ONCE):
+                found = (values[start : start + _OBJECTS_AT_ONCE].tolist() for values in row[1:])
+                some = zip(row[0][start : start + _OBJECTS_AT_ONCE], *found, strict=True)
+                best = [
+                    {"label": label_value(label), "distance": distance, "probability": share}
+                    for label, distance, share in some
+                ]
+                parts += [orjson.dumps(best)[1:-1], b","]
+            parts[-1] = b"],["
+        parts[-1] = b"]]}"
+        return b"".join(parts)
     return orjson.dumps(answer)
-
-
-def _best_classes(
-    labels: NDArray[Any], distances: NDArray[Any], probabilities: NDArray[Any]
-) -> bytes:
-    """The best classes of one row as a JSON list."""
-    parts = []
-    for start in range(0, len(labels), _OBJECTS_AT_ONCE):
-        part = slice(start, start + _OBJECTS_AT_ONCE)
-        numbers = distances[part].tolist(), probabilities[part].tolist()
-        found = [
-            {"label": label_value(label), "distance": distance, "probability": share}
-            for label, distance, share in zip(labels[part], *numbers, strict=True)
-        ]
-        parts.append(orjson.dumps(found)[1:-1])
-    return b"[%s]" % b",".join(parts)
 
 
 def parse_infer(
@@ -219,8 +214,8 @@ def _parse_share(text: str) -> float:
 def _parse_json(content: bytearray, limits: Limits) -> Any:
     if (
         len(content) > limits.json_bytes
-        or content.count(b",") >= limits.json_values
-        or content.count(b"[") + content.count(b"{") > _MAX_BRACKETS
+        or _count(content, b",") >= limits.json_values
+        or _count(content, b"[") + _count(content, b"{") > _MAX_BRACKETS
     ):
         raise HTTPException(
             413,
@@ -232,6 +227,11 @@ def _parse_json(content: bytearray, limits: Limits) -> Any:
     except orjson.JSONDecodeError as error:
         raise RequestError(f"the body must be JSON: {error}") from None
     return _checked(value, dict, "the body")
+
+
+def _count(content: bytearray, byte: bytes) -> int:
+    """How often a byte occurs; several times as fast as `count` where it occurs often."""
+    return int(np.count_nonzero(np.frombuffer(content, np.uint8) == byte[0]))
 
 
 def _checked(value: Any, expected: type, name: str) -> Any:
@@ -437,7 +437,7 @@ def _output_types(served: ServedModel) -> dict[str, str]:
 
 
 def infer_answer(
-    served: ServedModel, query: Query, prediction: Prediction
+    served: ServedModel, query: Query, prediction: TopClasses
 ) -> tuple[bytes, dict[str, str]]:
     """Content and headers of the response to `/v2/models/NAME/infer`."""
     labels, distances, probabilities, typicality = prediction

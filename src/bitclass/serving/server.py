@@ -1,15 +1,20 @@
-"""The uvicorn server: one process, or several that uvicorn supervises."""
+"""The uvicorn server: one process, or several that share the models."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import multiprocessing
 import os
 import signal
 import socket
 import sys
 import tempfile
+import time
+from multiprocessing.connection import wait
 
 import uvicorn
-from uvicorn.supervisors import Multiprocess
+from prometheus_client import values
 
 from bitclass._native import set_num_threads
 from bitclass._native.threads import effective_threads
@@ -17,10 +22,7 @@ from bitclass.serving.app import Service
 from bitclass.serving.models import ModelFiles
 from bitclass.serving.settings import Limits, Settings
 
-__all__ = ["configuration", "create_app", "listen", "serve"]
-
-# Variables from which the workers learn what to serve, and without whom to stop.
-_SETTINGS, _PARENT = "BITCLASS_SERVE", "BITCLASS_SERVE_PARENT"
+__all__ = ["configuration", "listen", "serve"]
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -57,60 +59,72 @@ def serve(settings: Settings, listener: socket.socket, title: str) -> None:
     OSError, ValueError
         If a model cannot be loaded.
     """
-    models = ModelFiles(settings)  # also in the parent of workers, so that errors are reported once
+    if sys.platform == "linux":
+        with contextlib.suppress(AttributeError):
+            # M_MMAP_THRESHOLD: glibc would keep the freed buffers of large requests.
+            ctypes.CDLL(None).mallopt(-3, 1 << 18)
+    models = ModelFiles(settings)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # uvicorn raises the signal again when it has stopped, which would look like a failure.
+        signal.signal(number, lambda *_: sys.exit(0))
+    print(title, flush=True)
     if settings.workers == 1:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            # uvicorn raises the signal again when it has stopped, which would look like a failure.
-            signal.signal(number, lambda *_: sys.exit(0))
-        print(title, flush=True)
-        app = _service(settings, models)
-        uvicorn.Server(configuration(app, settings.limits)).run([listener])
+        _run(settings, models, listener)
         return
-    del models
-    config = configuration(
-        f"{__name__}:create_app", settings.limits, factory=True, workers=settings.workers
-    )
     with tempfile.TemporaryDirectory(prefix="bitclass-metrics-") as folder:
-        # Inherited by the workers: prometheus_client adds up the metrics that it finds there.
-        os.environ |= {"PROMETHEUS_MULTIPROC_DIR": folder, _SETTINGS: settings.to_json()}
-        os.environ[_PARENT] = str(os.getpid())
-        print(title, flush=True)
-        Multiprocess(config, [listener]).run()
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # where processes add up their metrics
+        # As the library itself does when it is imported, which was before.
+        values.ValueClass = values.get_value_class()  # type: ignore[no-untyped-call]
+        _supervise(settings, models, listener)
 
 
-def create_app() -> Service:
-    """The application of a worker, whose settings are in the environment."""
-    settings = Settings.from_json(os.environ[_SETTINGS])
+def _supervise(settings: Settings, models: ModelFiles, listener: socket.socket) -> None:
+    """Fork workers, which share the models that are loaded, and replace those that end."""
+    # Not uvicorn's supervisor: its workers are new interpreters, and load everything again.
+    context = multiprocessing.get_context("fork")
+    workers: list[multiprocessing.process.BaseProcess] = []
     try:
-        return _service(settings, ModelFiles(settings), int(os.environ[_PARENT]))
-    except (OSError, ValueError, ImportError) as error:
-        # The files were valid when the parent started; it tries again.
-        sys.exit(f"a worker cannot load the models: {error}")
+        while True:
+            while len(workers) < settings.workers:
+                arguments = (settings, models, listener, os.getpid())
+                workers.append(context.Process(target=_run, args=arguments))
+                workers[-1].start()
+            wait([worker.sentinel for worker in workers])
+            workers = [worker for worker in workers if worker.is_alive()]
+            time.sleep(0.1)  # workers that fail at once must not keep the machine busy
+    finally:
+        listener.close()  # so that new connections are refused
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join()
 
 
-def _service(settings: Settings, models: ModelFiles, parent: int | None = None) -> Service:
+def _run(
+    settings: Settings, models: ModelFiles, listener: socket.socket, parent: int | None = None
+) -> None:
+    """Serve in this process until a signal arrives, or until the parent has died."""
+    if parent is not None and any(served.extractor is not None for served in models.values()):
+        models = ModelFiles(settings)  # the threads of a network do not survive a fork
     n_threads = settings.n_jobs
     if n_threads is None and settings.workers > 1:
         n_threads = max(1, effective_threads() // settings.workers)
     if n_threads is not None:
         set_num_threads(n_threads)
-    return Service(
+    app = Service(
         models,
         limits=settings.limits,
         host=settings.host,
         allowed_hosts=settings.allowed_hosts,
         parent=parent,
     )
+    uvicorn.Server(configuration(app, settings.limits)).run([listener])
 
 
-def configuration(
-    app: Service | str, limits: Limits, *, factory: bool = False, workers: int = 1
-) -> uvicorn.Config:
+def configuration(app: Service, limits: Limits) -> uvicorn.Config:
     """The configuration of uvicorn."""
     return uvicorn.Config(
         app,
-        factory=factory,
-        workers=workers,
         http="bitclass.serving.connections:Connection",
         ws="none",
         lifespan="on",
@@ -121,5 +135,4 @@ def configuration(
         proxy_headers=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=limits.stop_seconds,
-        timeout_worker_healthcheck=10,  # also the time to notice that a worker has been killed
     )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
-from typing import Self
+from dataclasses import dataclass, field
 
 __all__ = ["Limits", "Settings"]
 
@@ -18,7 +16,9 @@ class Limits:
     body_bytes : int
         Size of a request body.
     held_bytes : int
-        Size of all bodies and answers together, in one process.
+        Size of all bodies and answers together, in one process. The oldest request may exceed it.
+    wait_seconds : float
+        Time that a request waits until others have made room for its body.
     json_bytes, json_values : int
         Size of JSON, and its number of values, which take far more memory than their text.
     rows, images : int
@@ -40,9 +40,10 @@ class Limits:
     """
 
     body_bytes: int = 10_000_000
-    held_bytes: int = 20_000_000
+    held_bytes: int = 15_000_000
+    wait_seconds: float = 5.0
     json_bytes: int = 4_000_000
-    json_values: int = 500_000
+    json_values: int = 250_000
     rows: int = 10_000
     images: int = 100
     best_classes: int = 50_000
@@ -59,7 +60,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Settings:
-    """What is served; the worker processes get it as JSON.
+    """What is served.
 
     Attributes
     ----------
@@ -84,13 +85,3 @@ class Settings:
     workers: int = 1
     n_jobs: int | None = None
     limits: Limits = field(default_factory=Limits)
-
-    def to_json(self) -> str:
-        """The settings as JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Restore settings."""
-        values = json.loads(text)
-        return cls(**values | {"limits": Limits(**values["limits"])})

@@ -1,0 +1,402 @@
+"""Attacks that find what tests of known cases do not: `python benchmarks/attack.py NAME`.
+
+requests : 10,000 damaged HTTP requests; none may get an internal error or stop the service
+memory : requests that take as much memory as they can, at once; the peak is reported
+reloads : 1,000 new model files under load, some of them truncated; no request may fail
+kills : 200 updates killed at random moments and repeated; every row must count once
+fits : 500 pairs of equivalent fits, whose predictions must be the same, or nearly
+
+The seed is printed; `--seed` repeats a run. `--n` sets another number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from bitclass import BinaryCodeClassifier, load, set_num_threads  # noqa: E402
+from bitclass.storage import save  # noqa: E402
+from tests.serving import services  # noqa: E402
+from tests.serving.test_processes import model_of, with_limits  # noqa: E402
+
+COMMAND = Path(sys.executable).with_name("bitclass")
+
+
+def valid_requests() -> list[bytes]:
+    """Requests of every kind."""
+    rows = services.rows(2).tolist()
+    tensor = {"name": "rows", "datatype": "FP32", "shape": [2, 12]}
+    binary = services.rows(2).tobytes()
+    head = json.dumps(
+        {"inputs": [tensor | {"parameters": {"binary_data_size": len(binary)}}]}
+    ).encode()
+    bodies = [
+        ("/predict?top=3", json.dumps({"rows": rows}).encode(), ""),
+        ("/predict/m", json.dumps({"rows": rows}).encode(), ""),
+        ("/v2/models/m/infer", json.dumps({"inputs": [tensor | {"data": rows}]}).encode(), ""),
+        ("/v2/models/m/infer", head + binary, f"Inference-Header-Content-Length: {len(head)}\r\n"),
+    ]
+    host = "Host: 127.0.0.1\r\n"
+    found = [
+        f"POST {path} HTTP/1.1\r\n{host}{more}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        for path, body, more in bodies
+    ]
+    found += [
+        f"GET {path} HTTP/1.1\r\n{host}\r\n".encode()
+        for path in ("/", "/metrics", "/v2/models/m", "/api/models/m/classes?search=a&start=0")
+    ]
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (b'{"rows":', b"[]}", b""))
+    found.append(
+        f"POST /predict HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\n\r\n".encode() + chunks
+    )
+    return found
+
+
+def damaged(rng: random.Random, content: bytes) -> bytes:
+    """A copy with a few bytes changed, inserted, removed or repeated."""
+    spoiled = bytearray(content)
+    for _ in range(rng.choice([1, 1, 2, 5])):
+        at, way = rng.randrange(len(spoiled)), rng.randrange(6)
+        if way == 0:
+            spoiled[at] ^= 1 << rng.randrange(8)
+        elif way == 1:
+            spoiled[at:at] = rng.randbytes(rng.choice([1, 3, 1000]))
+        elif way == 2:
+            del spoiled[at : at + rng.choice([1, 2, 30])]
+        elif way == 3:
+            spoiled[at:at] = rng.choice(
+                [b"\r\n", b"\0", b"-1", b"1e999", b"NaN", b"[", b'"', b"9" * 40]
+            )
+        elif way == 4:
+            spoiled[at:at] = spoiled[at : at + 200]
+        else:
+            spoiled = spoiled[: max(1, at)]
+        if not spoiled:
+            return b"\n"
+    return bytes(spoiled)
+
+
+def attack_requests(n: int, seed: int) -> bool:
+    """Send damaged requests; a client that has sent all closes its sending side."""
+    requests, rng, statuses = valid_requests(), random.Random(seed), Counter[str]()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.safetensors"
+        save(path, model_of(1))
+        with services.serving(path) as service:
+            for i in range(n):
+                request = damaged(rng, rng.choice(requests))
+                with socket.create_connection(("127.0.0.1", service.port), 10) as connection:
+                    answer = b""
+                    with suppress(ConnectionError):
+                        connection.sendall(request)
+                        connection.shutdown(socket.SHUT_WR)
+                        while part := connection.recv(1 << 16):
+                            answer += part
+                status = answer[9:12].decode() or "closed"
+                statuses[status] += 1
+                if status.startswith("5"):
+                    print(f"request {i}: {request[:300]!r}: {answer[:300]!r}")
+            alive = services.ask(service, "GET", "/v2/health/ready")[0] == 200
+            log = service.logged()
+    print(f"{dict(statuses)}; log: {log[:2000]!r}")
+    return alive and not log and not any(status.startswith("5") for status in statuses)
+
+
+def attack_memory(n: int, seed: int) -> bool:
+    """Let n clients of several kinds ask for as much as they may, and report the peak."""
+    row = b"[" + b",".join([b"0.5"] * 12) + b"]"
+    long = b'{"rows":[' + b",".join([row] * 9_999) + b"]}"
+    bodies = {
+        "/predict": long,
+        "/predict?top=25": b'{"rows":[' + b",".join([row] * 1_999) + b"]}",
+        "/predict?top=50000": b'{"rows":[' + row + b"]}",
+        "/predict?top=2": b'{"rows":[' + b"0.1," * 249_000 + b"0]}",
+        "/predict?top=3": b'{"rows":[' + b"{}," * 99_000 + b"0]}",
+        "/predict?top=4": b'{"rows":["' + b"x" * 3_900_000 + b'\\ud83d\\ude00"]}',
+        "/v2/models/m/infer": b'{"a":' * 50_000,
+        "/predict/m": b" " * 9_999_999,
+    }
+    kinds = [
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n".encode()
+        + body
+        for path, body in bodies.items()
+    ]
+    kinds += [
+        f"GET /api/models/m/{path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n".encode()
+        for path in ("classes?search=9", "pairs")
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.safetensors"
+        save(path, services.random_model(np.arange(100_000)))
+        with services.serving(path) as service:
+            body = {"rows": services.rows(1).tolist()}
+            services.ask(service, "POST", "/predict?top=5", body)
+            idle, _ = services.memory(service.process.pid)
+
+            def send(kind: bytes, reads: bool) -> None:
+                with suppress(OSError), socket.socket() as connection:
+                    if not reads:
+                        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+                    connection.settimeout(30)
+                    connection.connect(("127.0.0.1", service.port))
+                    connection.sendall(kind)
+                    time.sleep(0 if reads else 3)
+                    while reads and connection.recv(1 << 16):
+                        pass
+
+            slowest = 0.0
+            for kind in [*([each] for each in kinds), kinds]:
+                threads = [
+                    threading.Thread(target=send, args=(kind[i % len(kind)], i % 3 > 0))
+                    for i in range(n)
+                ]
+                for thread in threads:
+                    thread.start()
+                while any(thread.is_alive() for thread in threads):
+                    start = time.monotonic()
+                    assert services.ask(service, "GET", "/v2/health/live")[0] == 200
+                    slowest = max(slowest, time.monotonic() - start)
+                    time.sleep(0.1)
+                _, peak = services.memory(service.process.pid)
+                print(
+                    f"{kind[0][:40]!r}: idle {idle / 1e6:.0f} MB, peak so far {peak / 1e6:.0f} MB, "
+                    f"slowest health check {slowest:.2f} s",
+                    flush=True,
+                )
+    return peak <= 2 * idle and slowest < 1.0
+
+
+def attack_reloads(n: int, seed: int) -> bool:
+    """Replace the model file under load; every tenth file is truncated."""
+    X, failed, done, seen = services.rows(3, dtype=np.float64), [], threading.Event(), set()
+    expected = [model_of(k).predict(X).tolist() for k in range(5)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "m.safetensors"
+        save(path, model_of(0))
+        with services.serving(path, command=with_limits(reload_seconds=0.01)) as service:
+
+            def ask() -> None:
+                connection = http.client.HTTPConnection("127.0.0.1", service.port)
+                while not done.is_set():
+                    status, _, content = services.ask(
+                        service, "POST", "/predict", {"rows": X.tolist()}, connection
+                    )
+                    seen.add(status)
+                    if status != 200 or json.loads(content)["labels"] not in expected:
+                        failed.append(content)
+
+            threads = [threading.Thread(target=ask) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+
+            def counted(result: str) -> int:
+                text = services.ask(service, "GET", "/metrics")[2].decode()
+                found = [line for line in text.splitlines() if f'result="{result}"' in line]
+                return int(float(found[0].split()[-1])) if found else 0
+
+            loaded = refused = 0
+            for i in range(n):
+                if i % 10 == 9:
+                    whole = path.read_bytes()
+                    path.write_bytes(whole[: len(whole) // 2])
+                    refused += 1
+                    services.wait_until(lambda: counted("refused") == refused)
+                save(path, model_of(1 + i % 4))
+                loaded += 1
+                services.wait_until(lambda: counted("loaded") == loaded)
+            done.set()
+            for thread in threads:
+                thread.join()
+    print(f"{loaded} files loaded, {refused} refused, {len(failed)} requests failed; {seen}")
+    return not failed
+
+
+def attack_kills(n: int, seed: int) -> bool:
+    """Kill updates after random times, and repeat them until they succeed."""
+    rng, killed = random.Random(seed), 0
+    rows = np.random.default_rng(seed).standard_normal((4000, 20))
+    labels = (rows[:, 0] > 0).astype(int) + 2 * (rows[:, 1] > 0)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        np.savez(folder / "first.npz", X=rows[:1000], y=labels[:1000])
+        fit = ["fit", "first.npz", "--model", "m.safetensors", "--keep-sums", "--no-refine"]
+        errors = (folder / "errors.txt").open("w+")
+        quiet: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL, "stderr": errors}
+        subprocess.run([COMMAND, *fit, "--bits", "64"], check=True, **quiet)
+        start = time.monotonic()
+        shutil.copytree(folder, folder / "trial")
+        np.savez(folder / "trial" / "b.npz", X=rows[:10], y=labels[:10])
+        command = [COMMAND, "update", "m.safetensors"]
+        subprocess.run([*command, "b.npz"], check=True, **quiet | {"cwd": folder / "trial"})
+        duration, n_rows, i = time.monotonic() - start, 1000, 0
+        while killed < n:
+            size = rng.randrange(5, 50)
+            first = rng.randrange(0, 3900)
+            batch = folder / f"batch{i}.npz"
+            X = rows[first : first + size] + 1e-9 * (i + 1)  # each batch has its own content
+            np.savez(batch, X=X, y=labels[first : first + size])
+            n_rows, i = n_rows + size, i + 1
+            while True:
+                process = subprocess.Popen([*command, batch.name], **quiet)
+                # More often late, when files are written.
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(duration * (1.1 - rng.random() ** 2))
+                if process.poll() is not None:
+                    assert process.returncode == 0, Path(errors.name).read_text()[-2000:]
+                    break
+                process.kill()
+                process.wait()
+                killed += 1
+            batch.unlink()
+            found = load(folder / "m.safetensors").summary["report"]["n_rows"]
+            sums = BinaryCodeClassifier.load(folder / "m.safetensors").sums_
+            if not found == sums.n_rows == n_rows == round(float(sums.masses().sum())):
+                print(
+                    f"after {killed} kills: {found} rows, {sums.n_rows} in the sums, not {n_rows}"
+                )
+                return False
+        left = sorted(path.name for path in folder.iterdir())
+    print(f"{killed} kills during {i} updates, {n_rows} rows, each counted once; files: {left}")
+    return True
+
+
+def random_rows(rng: Any) -> tuple[Any, Any, dict[str, Any]]:
+    """Rows, labels and parameters of a small problem."""
+    n_classes, d = int(rng.integers(2, 9)), int(rng.integers(2, 25))
+    n = int(rng.integers(4 * n_classes, 300))
+    y = rng.permutation(np.arange(n) % n_classes)
+    X = 2 * rng.standard_normal((n_classes, d))[y] + rng.standard_normal((n, d))
+    X = np.round(X * 16) / 16  # exact in every type that is compared
+    parameters = {"n_bits": int(rng.choice([16, 33, 64])), "random_state": int(rng.integers(99))}
+    if rng.random() < 0.6:
+        parameters["refine"] = False
+    return X, y, parameters
+
+
+def attack_fits(n: int, seed: int) -> bool:
+    """Fit the same rows in two ways; predictions of fresh rows must agree.
+
+    The same numbers in another container, number of threads, or with other names of classes give
+    the same model. With float32, the units of a first batch, or other orders, sums differ by
+    rounding, and judged rows may be others; how many predictions differ is printed.
+    """
+    differing: dict[str, list[tuple[int, float]]] = {}
+    names = np.array([f"class {i}" for i in range(10)])
+    for i in range(n):
+        rng = np.random.default_rng([seed, i])
+        X, y, parameters = random_rows(rng)
+        fresh = np.concatenate([X, X + 0.25 * rng.integers(-4, 5, X.shape)])
+        one = BinaryCodeClassifier(**parameters).fit(X, y)
+        other = BinaryCodeClassifier(**parameters)
+        order, columns = rng.permutation(len(X)), rng.permutation(X.shape[1])
+        way = WAYS[i % len(WAYS)]
+        rows = fresh
+        if way == "float32":
+            other.fit(X.astype(np.float32), y)
+        elif way == "Fortran order":
+            other.fit(np.asfortranarray(X), y)
+        elif way == "CSR":
+            other.fit(sp.csr_array(X), y)
+        elif way == "list":
+            other.fit(X.tolist(), y.tolist())
+        elif way == "threads":
+            set_num_threads(2)
+            other.fit(X, y)
+            set_num_threads(1)
+        elif way == "names of classes":
+            other.fit(X, names[y])
+        elif way == "batches":
+            cuts = np.sort(rng.choice(np.arange(1, len(X)), 3, replace=False))
+            other.fit_batches(list(zip(np.split(X, cuts), np.split(y, cuts), strict=True)))
+        elif way == "partial_fit":
+            for part in np.array_split(np.arange(len(X)), 3):
+                other.partial_fit(X[part], y[part], classes=np.unique(y))
+        elif way == "weights of one":
+            other.fit(X, y, sample_weight=np.ones(len(X)))
+        elif way == "equal weights":
+            other.fit(X, y, sample_weight=np.full(len(X), 4.0))
+        elif way == "rows of weight 0":
+            more = np.concatenate([X, 100 * X]), np.concatenate([y, y[::-1]])
+            other.fit(*more, sample_weight=np.repeat([1.0, 0.0], len(X)))
+        elif way == "saved":
+            with tempfile.NamedTemporaryFile(suffix=".safetensors") as file:
+                one.save(file.name)
+                other = BinaryCodeClassifier.load(file.name)
+        elif way == "order of rows":
+            other.fit(X[order], y[order])
+        elif way == "order of columns":
+            other.fit(X[:, columns], y)
+            rows = fresh[:, columns]
+        else:  # repetition: with weights 2, and every row twice
+            one.fit(X, y, sample_weight=np.full(len(X), 2.0))
+            other.fit(np.repeat(X, 2, axis=0), np.repeat(y, 2))
+        found = other.predict(rows)
+        expected = one.predict(fresh)
+        if way == "names of classes":
+            expected = names[expected]
+        share = float(np.mean(found != expected))
+        differing.setdefault(way, []).append((i, share))
+    for way, shares in differing.items():
+        values = np.array([share for _, share in shares])
+        worst = max(shares, key=lambda each: each[1])
+        print(
+            f"{way:20} {len(values):4} pairs, {np.count_nonzero(values)} differ, "
+            f"mean {values.mean():.3%}, worst {worst[1]:.1%} (pair {worst[0]})"
+        )
+    return all(share == 0 for way in EXACT for _, share in differing.get(way, []))
+
+
+EXACT = (
+    *("Fortran order", "CSR", "list", "threads", "names of classes", "batches"),
+    *("weights of one", "equal weights", "rows of weight 0", "saved"),
+)
+WAYS = (*EXACT, "float32", "partial_fit", "order of rows", "order of columns", "repetition")
+
+ATTACKS = {
+    "requests": (attack_requests, 10_000),
+    "memory": (attack_memory, 12),
+    "reloads": (attack_reloads, 1000),
+    "kills": (attack_kills, 200),
+    "fits": (attack_fits, 500),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("attack", choices=ATTACKS)
+    parser.add_argument("--n", type=int)
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "little"))
+    options = parser.parse_args()
+    attack, default = ATTACKS[options.attack]
+    print(f"{options.attack}, seed {options.seed}", flush=True)
+    set_num_threads(1)
+    warnings.simplefilter("ignore")
+    sys.exit(0 if attack(options.n or default, options.seed) else 1)
+
+
+if __name__ == "__main__":
+    main()
