@@ -24,7 +24,15 @@ from bitclass.codes import sign
 from bitclass.hash_function import HashFunction
 from bitclass.training.sums import Sample, Sums
 
-__all__ = ["ClosedForm", "DenseWhitening", "Whitening", "WideWhitening", "closed_form", "whiten"]
+__all__ = [
+    "ENTRIES_LEFT",
+    "ClosedForm",
+    "DenseWhitening",
+    "Whitening",
+    "WideWhitening",
+    "closed_form",
+    "whiten",
+]
 
 #: Penalties that leave-one-out chooses from, uphill from 1, or with kernel anchors, whose
 #: similarities are nearly collinear, from a small one.
@@ -52,8 +60,8 @@ _MAX_PAIRED_MEANS, _NEAREST_MEANS = 2048, 16
 _MAX_EXACT_DIRECTIONS = 512  # above, the leading directions are found by subspace iteration
 # Rows drawn from the sums, by which the kinds of hyperplanes are compared.
 _DRAWN_ROWS = 2000
-# Entries per row that must be left where rare columns are dropped.
-_ENTRIES_LEFT = 8
+#: Entries per row that must be left where columns are dropped.
+ENTRIES_LEFT = 8
 # Wide rows that stand for unseen ones.
 _MAX_UNSEEN = 8192
 _MAX_COMPARED_CLASSES = 2048
@@ -829,7 +837,7 @@ def _kept_columns(sums: Sums) -> tuple[NDArray[np.int32], int]:
     """
     wanted = (2 if sums.n_rows < 10_000 else 3), 2, 1
     left = (sums.counts[sums.counts >= least].sum() / max(sums.n_rows, 1) for least in wanted)
-    least = next((one for one, n in zip(wanted, left, strict=True) if n >= _ENTRIES_LEFT), 1)
+    least = next((one for one, n in zip(wanted, left, strict=True) if n >= ENTRIES_LEFT), 1)
     kept = np.flatnonzero((sums.counts >= least) & (sums.squares > 0))
     return (kept if len(kept) else np.zeros(1)).astype(np.int32), least
 

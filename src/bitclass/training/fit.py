@@ -14,6 +14,14 @@ from bitclass._warn import warn
 from bitclass.model import PackedModel
 from bitclass.report import Report
 from bitclass.training.closed_form import ClosedForm, closed_form, whiten
+from bitclass.training.compact import (
+    KEPT_SHARES,
+    MAX_LOSS_OF_COLUMNS,
+    MAX_LOSS_OF_ROUNDING,
+    in_four_bits,
+    loss,
+    with_columns,
+)
 from bitclass.training.refine import (
     RESCORE_LENGTHS,
     Candidate,
@@ -80,31 +88,33 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
         accepted = False
     was_stopped = refinement is not None and refinement.stopped is not None
     is_large = collected.n_rows >= _MIN_ROWS_OF_ONE_MODEL or was_stopped or settings.out_of_time
+    attempts, make_compact = _compact_attempts(trials, accepted, collected)
     if accepted and len(trials) == 1 and is_large:
-        candidate, classes, alpha = trials[0].of(True).candidate, trials[0].classes, trials[0].alpha
+        candidate, classes, alpha = attempts[0].candidate, trials[0].classes, trials[0].alpha
         if len(classes) > settings.learned_classes:  # whose weights are codes of class means
             candidate = with_all_rows(candidate, collected.all_sums().with_rows())
     else:
         kind = trials[0].kind if trials else None  # that of the model which was judged
         of_all_rows = quiet if len(parts) == 1 else settings
         candidate, closed, refined = _final(of_all_rows, collected, accepted, kind)
+        candidate = make_compact(candidate)
         classes, alpha = closed.whitening.sums.classes, closed.whitening.alpha
         refinement = refinement if len(parts) == 1 else refined
     mass = collected.masses()
     prior = _prior(settings, mass[mass > 0])
-    of_prior = [trial.of(accepted).prior_temperature for trial in trials]
+    of_prior = [attempt.prior_temperature for attempt in attempts]
     of_prior = of_prior or [1.0 / candidate.sharpness]
     model = candidate.model(classes, prior, float(np.mean(of_prior)))
     if trials:
-        judged = Judged.joined([trial.of(accepted).judged for trial in trials])
+        judged = Judged.joined([attempt.judged for attempt in attempts])
         length = chosen_length(judged, settings.rescore)
         if length != judged.length:  # scores depend on the length of the short list
-            judged = Judged.joined([trial.of(accepted).judge_with(length) for trial in trials])
+            judged = Judged.joined([attempt.judge_with(length) for attempt in attempts])
         temperature, best_scores = judged.temperature(length), judged.best
     else:  # every class has a single row
         length = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
         temperature, best_scores = _UNJUDGED_TEMPERATURE / sharpness(closed)[1], None
-    report = _report(settings, collected.n_rows, trials, accepted, alpha, refinement)
+    report = _report(settings, collected.n_rows, trials, attempts, accepted, alpha, refinement)
     return Fitted(calibrated(model, length, temperature, best_scores), report)
 
 
@@ -129,6 +139,7 @@ def _report(
     settings: Settings,
     n_rows: int,
     trials: list[_Trial],
+    attempts: list[_Attempt],
     accepted: bool,
     alpha: float,
     refinement: Refinement | None,
@@ -136,7 +147,7 @@ def _report(
     if not trials:
         return Report(n_rows=n_rows, alpha=alpha)
     closed = Judged.joined([trial.closed.judged for trial in trials])
-    chosen = Judged.joined([trial.of(accepted).judged for trial in trials])
+    chosen = Judged.joined([attempt.judged for attempt in attempts])
     report = Report(
         n_rows=n_rows,
         n_judged=len(chosen.gap),
@@ -152,6 +163,41 @@ def _report(
         f"{report.n_judged} rows; refinement {'accepted' if accepted else 'not accepted'}"
     )
     return report
+
+
+def _compact_attempts(
+    trials: list[_Trial], accepted: bool, collected: Collected
+) -> tuple[list[_Attempt], Callable[[Candidate], Candidate]]:
+    """Models of wide rows, as small as the judged rows allow, and the function that makes them."""
+    attempts = [trial.of(accepted) for trial in trials]
+    chosen: list[Callable[[Candidate], Candidate]] = []
+
+    def loss_of(attempts: list[_Attempt]) -> float:
+        return loss(Judged.joined([attempt.judged for attempt in attempts]))
+
+    if trials and collected.sums.wide:
+        sums = collected.all_sums()
+        fewer = [partial(with_columns, sums=sums, share=share) for share in KEPT_SHARES]
+        # Each smallest first.
+        for choices, max_loss in (
+            ([in_four_bits], MAX_LOSS_OF_ROUNDING),
+            (fewer, MAX_LOSS_OF_COLUMNS),
+        ):
+            before = loss_of(attempts)
+            for make in choices:
+                candidates = [make(attempt.candidate) for attempt in attempts]
+                found = [t.attempt(one) for t, one in zip(trials, candidates, strict=True)]
+                if loss_of(found) <= before + max_loss:
+                    attempts = found
+                    chosen.append(make)
+                    break
+
+    def make_compact(candidate: Candidate) -> Candidate:
+        for make in chosen:
+            candidate = make(candidate)
+        return candidate
+
+    return attempts, make_compact
 
 
 def _is_refinement_accepted(trials: list[_Trial]) -> bool:
@@ -208,6 +254,7 @@ class _Trial:
     closed: _Attempt
     refined: _Attempt | None
     refinement: Refinement | None
+    attempt: Callable[[Candidate], _Attempt]
 
     def of(self, refined: bool) -> _Attempt:
         """The refined model, or the closed form."""
@@ -246,6 +293,7 @@ def _try(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_])
         attempt(candidate_of(closed)),
         refined,
         refinement,
+        attempt,
     )
 
 
