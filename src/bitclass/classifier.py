@@ -419,9 +419,11 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                     collected = self._require_sums(ValueError)
                     self._check_continuation(settings, collected)
                     collected.add(X, labels, weights, known)
+                    same = repr(parameters) == repr(self._state.parameters)
                     self._state = replace(
                         self._state,
                         parameters=parameters,
+                        fitted=self._state.fitted if same else None,  # to continue from
                         classes=collected.classes,
                         is_solved=False,
                     )
@@ -463,7 +465,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if not self._state.is_solved:
             parameters = self._state.parameters
             with training_threads(self.n_jobs):
-                self._learn(settings_of(parameters), self._require_sums(ValueError), keep=True)
+                settings, collected = settings_of(parameters), self._require_sums(ValueError)
+                self._learn(settings, collected, keep=True, before=self._state.fitted)
             self._state = replace(self._state, parameters=parameters)  # not those set since
         return self
 
@@ -493,15 +496,22 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         max_bytes = settings.max_bytes if max_bytes is None else max_bytes
         return Collected(sums, settings.seed, settings.pool_rows, max_bytes)
 
-    def _learn(self, settings: Settings, collected: Collected, *, keep: bool) -> None:
-        """Fit the model to collected rows."""
+    def _learn(
+        self,
+        settings: Settings,
+        collected: Collected,
+        *,
+        keep: bool,
+        before: Fitted | None = None,
+    ) -> None:
+        """Fit the model to collected rows, or continue from the model `before`."""
         classes, seen = collected.classes, collected.masses() > 0
         check_class_count(classes[seen])
         prior = check_prior(settings.prior, classes)
         if not isinstance(prior, str):
             prior = prior[seen] / prior[seen].sum()
         settings = replace(settings, prior=prior)
-        fitted = fit_model(settings, collected)
+        fitted = fit_model(settings, collected, before)
         kept = collected.kept(_KEPT_BYTES) if keep else None
         self._state = _State(self.get_params(deep=False), kept, fitted, classes, True)
 

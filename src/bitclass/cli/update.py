@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli import options
-from bitclass.cli.console import print_lines, progress_bars
+from bitclass.cli.console import describe_training, print_lines, progress_bars
 from bitclass.cli.data import (
     RowOptions,
     check_outputs,
@@ -118,6 +118,7 @@ def _update(
     model = save_model(classifier, path, kept, sums=True, projection=projection)
     if added:
         print_lines(f"added   {added}")
+    print_lines(f"trained on {describe_training(model.summary)}")
     print_model(path, model)
 
 

@@ -21,6 +21,7 @@ from bitclass.model import PackedModel
 from bitclass.report import Epoch
 from bitclass.storage import ModelFileError
 from bitclass.text.hasher import NgramHasher, csr_rows
+from bitclass.training.fit import Fitted
 from bitclass.training.settings import Settings
 from bitclass.training.sums import Collected
 
@@ -297,6 +298,8 @@ class TextClassifier(BinaryCodeClassifier):
         for name in ("char_ngrams", "word_ngrams"):
             lengths = getattr(classifier, name)
             setattr(classifier, name, None if lengths is None else tuple(lengths))
+        parameters = classifier.get_params(deep=False)
+        classifier._state = replace(classifier._state, parameters=parameters)
         return classifier
 
     # ---------------------------------------------------------------------------------------------
@@ -337,8 +340,15 @@ class TextClassifier(BinaryCodeClassifier):
             collected.text = self._extractor
         return collected
 
-    def _learn(self, settings: Settings, collected: Collected, *, keep: bool) -> None:
-        super()._learn(settings, collected, keep=keep)
+    def _learn(
+        self,
+        settings: Settings,
+        collected: Collected,
+        *,
+        keep: bool,
+        before: Fitted | None = None,
+    ) -> None:
+        super()._learn(settings, collected, keep=keep, before=before)
         fitted = self._state.fitted
         if fitted is not None and isinstance(self._extractor, NgramFeatures):
             model = fitted.model.with_text(self._extractor)

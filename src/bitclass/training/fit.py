@@ -38,6 +38,7 @@ from bitclass.training.refine import (
     sharpness,
     with_all_rows,
 )
+from bitclass.training.resume import can_resume, resume
 from bitclass.training.settings import Settings
 from bitclass.training.sums import Collected, Sample, Sums
 
@@ -72,23 +73,33 @@ class Fitted:
     report: Report
 
 
-def fit_model(settings: Settings, collected: Collected) -> Fitted:
+def fit_model(settings: Settings, collected: Collected, before: Fitted | None = None) -> Fitted:
     """Learn a model from collected rows.
 
     Parts of the rows are left out, and judge models of the others: sums, closed form and
     refinement. Which of the two models explains them better decides what is fitted in the end.
+    Where few rows were added to wide rows, training continues from the model `before`.
     """
     parts = _parts(collected)
     # Progress is that of the only part, or of the final model.
     quiet = replace(settings, callback=None, print_line=_print_nothing)
-    trials = [_try(settings if len(parts) == 1 else quiet, collected, part) for part in parts]
-    accepted = _is_refinement_accepted(trials)
+    if before is not None and not can_resume(settings, collected, before.model, before.report):
+        before = None
+    if before is not None and len(parts) == 1:
+        trials = [_try(settings, collected, parts[0], before)]
+        accepted = True
+    else:
+        trials = [_try(settings if len(parts) == 1 else quiet, collected, part) for part in parts]
+        accepted = _is_refinement_accepted(trials)
     refinement = trials[0].refinement if trials else None
     if len(trials) > 1 and settings.out_of_time:
         accepted = False
     was_stopped = refinement is not None and refinement.stopped is not None
     is_large = collected.n_rows >= _MIN_ROWS_OF_ONE_MODEL or was_stopped or settings.out_of_time
     attempts, make_compact = _compact_attempts(trials, accepted, collected)
+    n_added = 0
+    if before is not None:
+        n_added = before.report.n_added + collected.n_rows - before.report.n_rows
     if accepted and len(trials) == 1 and is_large:
         candidate, classes, alpha = attempts[0].candidate, trials[0].classes, trials[0].alpha
         if len(classes) > settings.learned_classes:  # whose weights are codes of class means
@@ -115,6 +126,7 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
         length = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
         temperature, best_scores = _UNJUDGED_TEMPERATURE / sharpness(closed)[1], None
     report = _report(settings, collected.n_rows, trials, attempts, accepted, alpha, refinement)
+    report = replace(report, n_added=n_added)
     return Fitted(calibrated(model, length, temperature, best_scores), report)
 
 
@@ -146,22 +158,27 @@ def _report(
 ) -> Report:
     if not trials:
         return Report(n_rows=n_rows, alpha=alpha)
-    closed = Judged.joined([trial.closed.judged for trial in trials])
+    of_closed = [trial.closed.judged for trial in trials if trial.closed is not None]
+    closed = Judged.joined(of_closed) if of_closed else None
     chosen = Judged.joined([attempt.judged for attempt in attempts])
     report = Report(
         n_rows=n_rows,
         n_judged=len(chosen.gap),
         accuracy=chosen.accuracy(chosen_length(chosen, settings.rescore)),
-        accuracy_closed_form=closed.accuracy(chosen_length(closed, settings.rescore)),
+        accuracy_closed_form=None
+        if closed is None
+        else closed.accuracy(chosen_length(closed, settings.rescore)),
         refined=accepted,
         alpha=alpha,
         epochs=() if refinement is None else refinement.epochs,
         stopped=None if refinement is None else refinement.stopped,
     )
-    settings.print_line(
-        f"closed form {report.accuracy_closed_form:.2%}, chosen model {report.accuracy:.2%} on "
-        f"{report.n_judged} rows; refinement {'accepted' if accepted else 'not accepted'}"
-    )
+    verdict = f"chosen model {report.accuracy:.2%} on {report.n_judged} rows"
+    if closed is not None:
+        accepted_or_not = "accepted" if accepted else "not accepted"
+        verdict = f"closed form {report.accuracy_closed_form:.2%}, {verdict}; refinement "
+        verdict += accepted_or_not
+    settings.print_line(verdict)
     return report
 
 
@@ -175,7 +192,7 @@ def _compact_attempts(
     def loss_of(attempts: list[_Attempt]) -> float:
         return loss(Judged.joined([attempt.judged for attempt in attempts]))
 
-    if trials and collected.sums.wide:
+    if trials and collected.sums.wide and trials[0].closed is not None:
         sums = collected.all_sums()
         fewer = [partial(with_columns, sums=sums, share=share) for share in KEPT_SHARES]
         # Each smallest first.
@@ -204,7 +221,7 @@ def _is_refinement_accepted(trials: list[_Trial]) -> bool:
     refined = [trial.refined.judged for trial in trials if trial.refined is not None]
     if not refined or len(refined) < len(trials):
         return False
-    closed = Judged.joined([trial.closed.judged for trial in trials])
+    closed = Judged.joined([trial.of(False).judged for trial in trials])
     # Models of folds lack a third of the rows, which refinement misses more than the closed form.
     return choose(closed, Judged.joined(refined), 1.0 if len(trials) == 1 else 0.0)
 
@@ -251,25 +268,28 @@ class _Trial:
     classes: NDArray[Any]
     alpha: float
     kind: str
-    closed: _Attempt
+    closed: _Attempt | None  # None if training continued from an earlier model
     refined: _Attempt | None
     refinement: Refinement | None
     attempt: Callable[[Candidate], _Attempt]
 
     def of(self, refined: bool) -> _Attempt:
         """The refined model, or the closed form."""
-        if not refined:
-            return self.closed
-        assert self.refined is not None
-        return self.refined
+        found = self.refined if refined else self.closed
+        assert found is not None
+        return found
 
 
-def _try(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_]) -> _Trial:
+def _try(
+    settings: Settings,
+    collected: Collected,
+    is_judged: NDArray[np.bool_],
+    before: Fitted | None = None,
+) -> _Trial:
     sums, sample = collected.without(is_judged, with_sample=bool(settings.refine))
     sums = sums.with_rows()
     judged = collected.pool.take(np.flatnonzero(is_judged))
     judged = judged.take(np.flatnonzero(np.isin(judged.labels, sums.classes)))
-    closed, start = _closed(settings, sums, sample)
     prior, shares = _prior_of_part(settings, collected, sums), sums.mass / sums.total
     # Judged rows count as they would where the model is used.
     weights = judged.weights * (prior / shares)[np.searchsorted(sums.classes, judged.labels)]
@@ -281,6 +301,12 @@ def _try(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_])
         return _Attempt(candidate, temperature, judge_with, judge_with(settings.rescore))
 
     refinement, refined = None, None
+    if before is not None:
+        refinement = resume(settings, before.model, sums, sample)
+        refined = attempt(refinement.candidate)
+        alpha = before.report.alpha or 0.0
+        return _Trial(sums.classes, alpha, "", None, refined, refinement, attempt)
+    closed, start = _closed(settings, sums, sample)
     if settings.refine and not settings.out_of_time:
         refinement = refine(settings, start, sample, judged)
         refined = attempt(refinement.candidate)

@@ -42,6 +42,7 @@ __all__ = [
     "choose",
     "chosen_length",
     "judge",
+    "margin_sharpness",
     "prior_temperature",
     "refine",
     "score_deviation",
@@ -119,7 +120,13 @@ def sharpness(closed: ClosedForm) -> tuple[float, float]:
     nats: classes on a line or a grid differ in few bits, so each bit counts for more. Where
     classes overlap so much that drawn rows are less certain, their sharpness is used.
     """
-    weights = closed.weights
+    of_signs, of_tanh = _drawn_sharpness(closed)
+    by_signs, by_tanh = margin_sharpness(closed.weights)
+    return min(by_signs, of_signs), min(by_tanh, of_tanh)
+
+
+def margin_sharpness(weights: NDArray[np.int8]) -> tuple[float, float]:
+    """Factors on the class scores by which right bits exceed the nearest class by given nats."""
     n_classes, n_bits = weights.shape
     some = weights[sample_rows(n_classes, 1024)].astype(np.float32)
     agreement = some @ some.T
@@ -127,8 +134,7 @@ def sharpness(closed: ClosedForm) -> tuple[float, float]:
     gap = float(np.mean(n_bits - agreement.max(axis=1)))
     nats = max(math.log(n_classes), math.log(n_bits) - 1.4)
     gap = max(gap, 2.0)
-    of_signs, of_tanh = _drawn_sharpness(closed)
-    return min(_NATS_OF_SIGNS * nats / gap, of_signs), min(_NATS_OF_TANH * nats / gap, of_tanh)
+    return _NATS_OF_SIGNS * nats / gap, _NATS_OF_TANH * nats / gap
 
 
 def candidate_of(closed: ClosedForm) -> Candidate:
