@@ -302,8 +302,8 @@ private:
     std::vector<nb::object> encoded_;
 };
 
-NgramExtractor* make_hasher(int column_bits, int min_chars, int max_chars, int min_words, int max_words,
-                         nb::handle weights) {
+NgramExtractor* make_extractor(int column_bits, int min_chars, int max_chars, int min_words, int max_words,
+                               nb::handle weights) {
     if (column_bits < 1 || column_bits > kMaxColumnBits) {
         refuse_value("column_bits: expected 1 to " + std::to_string(kMaxColumnBits) + ", found " +
                      std::to_string(column_bits));
@@ -404,8 +404,8 @@ public:
     }
 
     // Scores are set only if n_candidates is positive.
-    nb::tuple predict(const NgramExtractor& hasher, const HammingIndex& index, nb::handle texts, std::size_t n_candidates,
-                      int n_threads) const {
+    nb::tuple predict(const NgramExtractor& hasher, const HammingIndex& index, nb::handle texts,
+                      std::size_t n_candidates, int n_threads) const {
         const Texts list(texts);
         if (places_.shape(0) != std::size_t{1} << hasher.column_bits()) {
             refuse_value("places: expected one per column of texts, found " + std::to_string(places_.shape(0)));
@@ -505,7 +505,7 @@ NB_MODULE(_kernels, m) {
     m.attr("MAX_CHARS") = kMaxChars;
     m.attr("MAX_WORDS") = kMaxWords;
     nb::class_<NgramExtractor>(m, "NgramExtractor")
-        .def(nb::new_(&make_hasher), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
+        .def(nb::new_(&make_extractor), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
         .def("rows", &rows_of_texts);
     nb::class_<KeptProjection>(m, "SparseProjection")
         .def(nb::init<nb::handle, nb::handle, nb::handle, nb::handle, nb::handle>(), nb::arg(), nb::arg().none(),
