@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
-from bitclass import BinaryCodeClassifier, load
-from bitclass.storage import save
+import bitclass
 from bitclass.text import NgramHasher
 
 # Passages of six lines; every fourth one is for testing.
@@ -27,32 +27,30 @@ y, is_test = np.array(modules), np.arange(len(modules)) % 4 == 3
 texts = [text for text, held_out in zip(passages, is_test, strict=True) if not held_out]
 test_texts = [text for text, held_out in zip(passages, is_test, strict=True) if held_out]
 
-# Count document frequencies; partial_fit does so for files larger than memory.
-hasher = NgramHasher().fit(texts)
-X, X_test = hasher.transform(texts), hasher.transform(test_texts)
-print(f"{len(np.unique(y))} modules, {X.shape[0]:,} passages to learn, {X_test.shape[0]:,} to test")
+print(f"{len(np.unique(y))} modules, {len(texts):,} passages to learn, {len(test_texts):,} to test")
 
 begin = time.perf_counter()
-classifier = BinaryCodeClassifier(n_bits=256, random_state=0).fit(X, y[~is_test])
+classifier = bitclass.TextClassifier(random_state=0).fit(texts, y[~is_test])
 ours = time.perf_counter() - begin
 begin = time.perf_counter()
-svm = LinearSVC().fit(X, y[~is_test])
+svm = make_pipeline(NgramHasher(), LinearSVC()).fit(texts, y[~is_test])
 theirs = time.perf_counter() - begin
 
-# The file includes the n-gram hashing: loading it requires neither scikit-learn nor the texts.
+# The file takes texts: loading it requires neither scikit-learn nor the training data.
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "modules.safetensors"
-    save(path, classifier.packed().with_text(hasher.features_), projection="int8")
-    size, model = path.stat().st_size, load(path)
+    classifier.save(path)
+    size, model = path.stat().st_size, bitclass.load(path)
 
 accuracy = model.score(test_texts, y[is_test])
 print(f"bitclass   {accuracy:.1%} correct, {ours:.1f} s, {size / 1e6:.1f} MB")
-accuracy = svm.score(X_test, y[is_test])
-size = int(4 * len(svm.classes_) * np.any(svm.coef_, axis=0).sum())
+accuracy = svm.score(test_texts, y[is_test])
+coefficients = svm[-1].coef_
+size = int(4 * len(coefficients) * np.any(coefficients, axis=0).sum())
 print(f"LinearSVC  {accuracy:.1%} correct, {theirs:.1f} s, {size / 1e6:.1f} MB in float32")
 
 text = "the number of days between two dates"
-labels, distances, probabilities, typicality = model.top_classes([text], k=3, probabilities=True)
-assert probabilities is not None
-print(f"{text!r}: {labels[0].tolist()}, {probabilities[0].round(2).tolist()}")
+found = model.top_classes([text], k=3, probabilities=True)
+assert found.probabilities is not None
+print(f"{text!r}: {found.labels[0].tolist()}, {found.probabilities[0].round(2).tolist()}")
 print("because of", model.explain(text, n_ngrams=4))

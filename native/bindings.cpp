@@ -302,8 +302,8 @@ private:
     std::vector<nb::object> encoded_;
 };
 
-NgramHasher* make_hasher(int column_bits, int min_chars, int max_chars, int min_words, int max_words,
-                         nb::handle weights) {
+NgramExtractor* make_extractor(int column_bits, int min_chars, int max_chars, int min_words, int max_words,
+                               nb::handle weights) {
     if (column_bits < 1 || column_bits > kMaxColumnBits) {
         refuse_value("column_bits: expected 1 to " + std::to_string(kMaxColumnBits) + ", found " +
                      std::to_string(column_bits));
@@ -315,15 +315,15 @@ NgramHasher* make_hasher(int column_bits, int min_chars, int max_chars, int min_
         refuse_value("lengths: expected 1 <= shortest <= longest <= the maximum, or 0 and 0");
     }
     const NgramLengths lengths{min_chars, max_chars, min_words, max_words};
-    if (weights.is_none()) return new NgramHasher(lengths, column_bits, nullptr);
+    if (weights.is_none()) return new NgramExtractor(lengths, column_bits, nullptr);
     const FloatArray factors(weights, "weights", {std::size_t{1} << column_bits});
-    return new NgramHasher(lengths, column_bits, factors.data());
+    return new NgramExtractor(lengths, column_bits, factors.data());
 }
 
 // Texts that a thread takes at a time.
 constexpr std::size_t kTextsPerChunk = 64;
 
-nb::tuple rows_of_texts(const NgramHasher& hasher, nb::handle texts, int n_threads) {
+nb::tuple rows_of_texts(const NgramExtractor& hasher, nb::handle texts, int n_threads) {
     const Texts list(texts);
     const std::size_t n = list.views.size();
     const std::size_t n_chunks = chunks_of(n, kTextsPerChunk);
@@ -337,7 +337,7 @@ nb::tuple rows_of_texts(const NgramHasher& hasher, nb::handle texts, int n_threa
     {
         const WithoutGil released;
         parallel_for(n_chunks, n_threads, [&](std::size_t chunk) {
-            NgramHasher::Row row(hasher);
+            NgramExtractor::Row row(hasher);
             for (std::size_t i = chunk * kTextsPerChunk; i < std::min((chunk + 1) * kTextsPerChunk, n); ++i) {
                 const std::string_view text = list.views[i];
                 starts.data()[i + 1] = static_cast<std::int32_t>(hasher.append(text.data(), text.size(), row));
@@ -404,8 +404,8 @@ public:
     }
 
     // Scores are set only if n_candidates is positive.
-    nb::tuple predict(const NgramHasher& hasher, const HammingIndex& index, nb::handle texts, std::size_t n_candidates,
-                      int n_threads) const {
+    nb::tuple predict(const NgramExtractor& hasher, const HammingIndex& index, nb::handle texts,
+                      std::size_t n_candidates, int n_threads) const {
         const Texts list(texts);
         if (places_.shape(0) != std::size_t{1} << hasher.column_bits()) {
             refuse_value("places: expected one per column of texts, found " + std::to_string(places_.shape(0)));
@@ -504,8 +504,8 @@ NB_MODULE(_kernels, m) {
     m.attr("TEXTS_PER_CHUNK") = kTextsPerChunk;
     m.attr("MAX_CHARS") = kMaxChars;
     m.attr("MAX_WORDS") = kMaxWords;
-    nb::class_<NgramHasher>(m, "NgramHasher")
-        .def(nb::new_(&make_hasher), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
+    nb::class_<NgramExtractor>(m, "NgramExtractor")
+        .def(nb::new_(&make_extractor), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
         .def("rows", &rows_of_texts);
     nb::class_<KeptProjection>(m, "SparseProjection")
         .def(nb::init<nb::handle, nb::handle, nb::handle, nb::handle, nb::handle>(), nb::arg(), nb::arg().none(),

@@ -232,12 +232,12 @@ void NgramCounter::sort_keys() {
     }
 }
 
-NgramHasher::NgramHasher(const NgramLengths& lengths, int column_bits, const float* weights)
+NgramExtractor::NgramExtractor(const NgramLengths& lengths, int column_bits, const float* weights)
     : lengths_(lengths), column_bits_(column_bits) {
     if (weights != nullptr) weights_.assign(weights, weights + (std::size_t{1} << column_bits));
 }
 
-std::size_t NgramHasher::append(const char* text, std::size_t size, Row& out) const {
+std::size_t NgramExtractor::append(const char* text, std::size_t size, Row& out) const {
     NgramCounter& counter = out.counter;
     counter.count(text, size);
     out.exact.clear();

@@ -60,13 +60,13 @@ private:
 
 // Rows of texts: (1 + log |sum|) times the weight of the column, with the sign of the sum, scaled to
 // length 1.
-class NgramHasher {
+class NgramExtractor {
 public:
     // weights: (2^column_bits,) finite and >= 0; columns of weight 0 are skipped. Null if all are 1.
-    NgramHasher(const NgramLengths& lengths, int column_bits, const float* weights);
+    NgramExtractor(const NgramLengths& lengths, int column_bits, const float* weights);
 
     struct Row {
-        explicit Row(const NgramHasher& hasher) : counter(hasher.lengths_, hasher.column_bits_) {}
+        explicit Row(const NgramExtractor& hasher) : counter(hasher.lengths_, hasher.column_bits_) {}
         NgramCounter counter;
         std::vector<std::int32_t> columns;
         std::vector<float> values;
@@ -91,7 +91,7 @@ struct SparseProjection;
 // Predicts texts in one pass: the nearest class of each, or, unless n_candidates is 0, the best of the n_candidates
 // nearest by real-valued codes, with its score. Equivalent to predict and predict_rescored of encode.hpp on the rows of
 // the texts.
-void predict_texts(const NgramHasher& hasher, const SparseProjection& projection, const HammingIndex& index,
+void predict_texts(const NgramExtractor& hasher, const SparseProjection& projection, const HammingIndex& index,
                    const std::vector<std::string_view>& texts, std::size_t n_candidates, Found found,
                    int n_threads);
 

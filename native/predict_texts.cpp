@@ -6,14 +6,14 @@
 
 namespace bitclass {
 
-void predict_texts(const NgramHasher& hasher, const SparseProjection& projection, const HammingIndex& index,
+void predict_texts(const NgramExtractor& hasher, const SparseProjection& projection, const HammingIndex& index,
                    const std::vector<std::string_view>& texts, std::size_t n_candidates, Found found,
                    int n_threads) {
     constexpr std::size_t kTextsPerChunk = 32;
     parallel_for(chunks_of(texts.size(), kTextsPerChunk), n_threads, [&](std::size_t chunk) {
         const std::size_t start = chunk * kTextsPerChunk;
         const std::size_t n = std::min(kTextsPerChunk, texts.size() - start);
-        NgramHasher::Row row(hasher);
+        NgramExtractor::Row row(hasher);
         std::vector<std::int64_t> starts{0};
         for (std::size_t i = start; i < start + n; ++i) {
             hasher.append(texts[i].data(), texts[i].size(), row);

@@ -27,6 +27,19 @@ class Reader:
             begin, end = entry["data_offsets"]
             values = np.frombuffer(data[begin:end], TYPES[entry["dtype"]])
             self.tensors[name] = values.reshape(entry["shape"])
+        self.tensors["projection"] = self.entries()
+
+    def entries(self):
+        """The projection (d, r), from packed entries where they are packed."""
+        stored, kind = self.tensors["projection"], self.header["projection"]
+        if kind not in ("int4", "1bit"):
+            return stored
+        r, stored = len(self.tensors["thresholds"]), stored.tolist()
+        if kind == "int4":
+            values = [[(row[k // 2] >> 4 * (k % 2) & 15) - 8 for k in range(r)] for row in stored]
+        else:
+            values = [[(row[k // 8] >> (k % 8) & 1) * 2 - 1 for k in range(r)] for row in stored]
+        return np.array(values, dtype=np.int8)
 
     def labels(self):
         kind, stored = self.header["labels"], self.tensors["classes"]

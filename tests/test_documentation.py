@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from bitclass.codes import hamming
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES += sorted((ROOT / "docs" / "start").glob("*.md"))
@@ -73,11 +75,32 @@ def test_python_blocks_run(page, namespace):
     found = blocks(page)
     if not found:
         pytest.skip("no Python blocks")
+    for library in ("faiss", "usearch"):  # neither is installed with the tests
+        if any(re.search(rf"(import|from) {library}\b", code) for code, _ in found):
+            pytest.importorskip(library)
     for number, (code, is_run) in enumerate(found):
         program = compile(code, f"{page.name}, block {number}", "exec")
         if is_run:
             exec(program, namespace)
     assert os.listdir()
+
+
+@pytest.mark.parametrize("library", ["faiss", "usearch"])
+def test_other_libraries_find_the_codes_at_their_hamming_distances(library, namespace):
+    """The recipes of the page on similarity search."""
+    pytest.importorskip(library)
+    found = [code for code, _ in blocks(ROOT / "docs" / "similarity.md")]
+    for code in (found[0], *(code for code in found if f"{library}." in code)):
+        exec(code, namespace)
+    codes, queries = namespace["codes"], namespace["queries"]
+    if library == "usearch":
+        rows, distances = namespace["matches"].keys, namespace["matches"].distances
+    else:
+        rows, distances = namespace["rows"], namespace["distances"]
+    every = hamming(queries[:, None], codes[None])
+    np.testing.assert_array_equal(np.take_along_axis(every, rows.astype(int), 1), distances)
+    nearest = np.sort(every, axis=1)[:, :10]
+    assert np.mean(distances == nearest) > (0.9 if library == "usearch" else 0.999)
 
 
 def test_most_blocks_are_run():

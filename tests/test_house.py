@@ -12,7 +12,7 @@ SOURCE = Path(bitclass.__file__).parent
 
 # Each module or package may import those named here, and itself: imports point one way.
 FOUNDATION = {"arrays", "codes", "_native", "_warn"}
-MODEL = FOUNDATION | {"device", "hash_function", "model", "report", "storage"}
+MODEL = FOUNDATION | {"device", "embeddings", "hash_function", "model", "report", "storage"}
 LEARNING = MODEL | {"labels", "training"}
 ESTIMATOR = LEARNING | {"predictor", "checks", "classifier"}
 FILES = MODEL | {"classifier", "training", "io", "images"}
@@ -25,8 +25,9 @@ MAY_IMPORT = {
     "report": {""},
     "device": {"_native", "codes"},
     "hash_function": FOUNDATION,
-    # storage when `to_onnx` is called only
-    "model": FOUNDATION | {"device", "hash_function", "storage"},
+    # storage when `to_onnx` is called, embeddings when such a model is given texts only
+    "model": FOUNDATION | {"device", "embeddings", "hash_function", "storage"},
+    "embeddings": {"storage"},
     "storage": MODEL,
     "training": LEARNING,
     "predictor": MODEL,
@@ -35,7 +36,7 @@ MAY_IMPORT = {
     "classifier": ESTIMATOR,
     "io": FILES,
     "images": FILES,
-    "text": FILES,
+    "text": FILES | {"checks"},
     "dask": ESTIMATOR,
     "serving": FILES | {"text"},
     "cli": ESTIMATOR | FILES | {"serving", "text", ""},

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from bitclass import BinaryCodeClassifier
-from bitclass.text import NgramHasher
+from bitclass import TextClassifier
 
 SENTENCES = {
     "table": ["book a table for {}", "a table for {} please", "can you reserve a table for {}"],
@@ -26,10 +25,8 @@ def sentences():
     return list(texts), np.array(labels)
 
 
-def fitted(n_columns=1024, **parameters):
-    """Texts, labels, a fitted hasher and classifier."""
+def fitted(**parameters):
+    """Texts, labels and a fitted classifier."""
     texts, labels = sentences()
-    hasher = NgramHasher(n_columns).fit(texts)
-    classifier = BinaryCodeClassifier(n_bits=64, random_state=0, **parameters)
-    classifier.fit(hasher.transform(texts), labels)
-    return texts, labels, hasher, classifier
+    classifier = TextClassifier(**{"n_bits": 64, "random_state": 0, **parameters})
+    return texts, labels, classifier.fit(texts, labels)

@@ -8,8 +8,8 @@ namespace {
 
 // Any bytes, in an array of the exact size: no byte past the end may be read.
 void check_rows(Random& random, const NgramLengths& lengths, int column_bits) {
-    const NgramHasher hasher(lengths, column_bits, nullptr);
-    NgramHasher::Row row(hasher);
+    const NgramExtractor hasher(lengths, column_bits, nullptr);
+    NgramExtractor::Row row(hasher);
     for (int text = 0; text < 300; ++text) {
         auto bytes = random.bytes(static_cast<std::size_t>(random.integer(0, 40)));
         for (auto& byte : bytes) {

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from bitclass.codes import CodeWarning
     from bitclass.model import PackedModel
     from bitclass.storage import ModelFileError, load
+    from bitclass.text.classifier import TextClassifier
 
 __version__ = "0.2.0"
 
@@ -17,6 +18,7 @@ __all__ = [
     "CodeWarning",
     "ModelFileError",
     "PackedModel",
+    "TextClassifier",
     "__version__",
     "get_config",
     "load",
@@ -29,6 +31,7 @@ _MODULES = {
     "CodeWarning": "bitclass.codes",
     "ModelFileError": "bitclass.storage",
     "PackedModel": "bitclass.model",
+    "TextClassifier": "bitclass.text.classifier",
     "get_config": "bitclass._native",
     "load": "bitclass.storage",
     "set_num_threads": "bitclass._native",

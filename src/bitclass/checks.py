@@ -44,7 +44,7 @@ MAX_DENSE_FEATURES, MAX_DENSE_FEATURES_OF_SPARSE = 8192, 2048
 MIN_SAMPLE_WEIGHT, MAX_SAMPLE_WEIGHT = 1e-30, 1e30
 
 #: Types and ranges of the parameters, for scikit-learn's parameter validation.
-PARAMETER_CONSTRAINTS: dict[str, list[Any]] = {
+PARAMETER_CONSTRAINTS: dict[str, Any] = {
     "n_bits": [Interval(Integral, 1, MAX_BITS, closed="both")],
     "alpha": [Interval(Real, 0.0, None, closed="left"), StrOptions({"auto"})],
     "refine": ["boolean", StrOptions({"auto"})],

@@ -418,9 +418,11 @@ class BinaryCodeClassifier(PackedPredictor):
                     collected = self._require_sums(ValueError)
                     self._check_continuation(settings, collected)
                     collected.add(X, labels, weights, known)
+                    same = repr(parameters) == repr(self._state.parameters)
                     self._state = replace(
                         self._state,
                         parameters=parameters,
+                        fitted=self._state.fitted if same else None,  # to continue from
                         classes=collected.classes,
                         is_solved=False,
                     )
@@ -462,7 +464,8 @@ class BinaryCodeClassifier(PackedPredictor):
         if not self._state.is_solved:
             parameters = self._state.parameters
             with training_threads(self.n_jobs):
-                self._learn(settings_of(parameters), self._require_sums(ValueError), keep=True)
+                settings, collected = settings_of(parameters), self._require_sums(ValueError)
+                self._learn(settings, collected, keep=True, before=self._state.fitted)
             self._state = replace(self._state, parameters=parameters)  # not those set since
         return self
 
@@ -492,15 +495,22 @@ class BinaryCodeClassifier(PackedPredictor):
         max_bytes = settings.max_bytes if max_bytes is None else max_bytes
         return Collected(sums, settings.seed, settings.pool_rows, max_bytes)
 
-    def _learn(self, settings: Settings, collected: Collected, *, keep: bool) -> None:
-        """Fit the model to collected rows."""
+    def _learn(
+        self,
+        settings: Settings,
+        collected: Collected,
+        *,
+        keep: bool,
+        before: Fitted | None = None,
+    ) -> None:
+        """Fit the model to collected rows, or continue from the model `before`."""
         classes, seen = collected.classes, collected.masses() > 0
         check_class_count(classes[seen])
         prior = check_prior(settings.prior, classes)
         if not isinstance(prior, str):
             prior = prior[seen] / prior[seen].sum()
         settings = replace(settings, prior=prior)
-        fitted = fit_model(settings, collected)
+        fitted = fit_model(settings, collected, before)
         kept = collected.kept(_KEPT_BYTES) if keep else None
         self._state = _State(self.get_params(deep=False), kept, fitted, classes, True)
 
@@ -625,10 +635,11 @@ class BinaryCodeClassifier(PackedPredictor):
         ----------
         path : str or path
             Conventionally ``*.safetensors``; an existing file is replaced.
-        projection : {"float32", "float16", "int8"}, optional
+        projection : {"float32", "float16", "int8", "int4", "1bit"}, optional
             Data type in which to save `projection_`. "float32" is exact; "float16" takes half the
             space; "int8" takes a quarter, and does not change the predictions of a model without
-            anchors. The default is "int8" for wide rows, "float32" for all others.
+            anchors. "int4" and "1bit" are for wide rows, for which the default is the smallest type
+            that is exact; for all others it is "float32".
         sums : bool, default=False
             Whether to save the sums too, as ``NAME.sums.safetensors`` beside ``NAME.safetensors``,
             so that `partial_fit` can continue after `load`.

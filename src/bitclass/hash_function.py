@@ -26,6 +26,7 @@ from bitclass.arrays import Features, RowError, check_finite, dense_rows
 __all__ = [
     "MAX_COLUMNS",
     "MAX_GAMMA",
+    "MAX_IN_FOUR_BITS",
     "MAX_STANDARDISED",
     "MIN_GAMMA",
     "FeatureBlock",
@@ -53,6 +54,12 @@ _FEATURES_PER_BLOCK = 1 << 21
 _MIN_BLOCK_ROWS = 16
 # Rows that a kernel thread takes at a time.
 _ROWS_PER_CHUNK = _kernels.ROWS_PER_CHUNK
+#: Largest magnitude of an entry of P in four bits.
+MAX_IN_FOUR_BITS = 7
+# Units of four-bit entries that are tried, relative to that of the largest entry of a column.
+_UNITS = (1.0, 0.85, 0.7, 0.55, 0.4)
+# Columns that are rounded at once.
+_COLUMNS_PER_BLOCK = 4096
 
 
 def squared_distances(X: NDArray[Any], anchors: NDArray[Any]) -> NDArray[Any]:
@@ -285,6 +292,77 @@ class HashFunction:
         with np.errstate(over="ignore", invalid="ignore"):
             quantised = quantise(self.projection, self.intercept, centre, self.scale)
         return quantised.without_idle_features()
+
+    @property
+    def entry_bits(self) -> int:
+        """Bits that an entry of the quantised P takes: 1, 4 or 8."""
+        if self._saved_quantised is None or self.columns is None or self.precision != "int8":
+            return 8
+        sizes = np.abs(self._saved_quantised.weights)
+        if sizes.max() > MAX_IN_FOUR_BITS:
+            return 8
+        return 1 if sizes.min() == sizes.max() == 1 else 4
+
+    def in_few_bits(self, bits: int) -> HashFunction:
+        """The function of wide rows with 4 or 1 bits per entry of P, and a unit per column.
+
+        The unit is the one of the smallest squared error, or the mean magnitude of the entries of a
+        column. The kernels compute with such entries as they do with eight bits.
+
+        Parameters
+        ----------
+        bits : {4, 1}
+
+        Returns
+        -------
+        HashFunction
+        """
+        if self.columns is None or self.precision != "int8":
+            raise ValueError(
+                f"{bits} bits per entry need a projection of wide sparse rows in int8 precision"
+            )
+        P = self.projection
+        entries, rounded = np.empty(P.shape, np.int8), np.empty_like(P)
+        units = np.empty(len(P), np.float32)
+        for start in range(0, len(P), _COLUMNS_PER_BLOCK):
+            part = slice(start, start + _COLUMNS_PER_BLOCK)
+            entries[part], units[part] = _in_few_bits(P[part], bits)
+        scale = np.float32(1) / units
+        np.divide(entries, scale.astype(np.float64)[:, None], out=rounded, casting="same_kind")
+        factors, steps = np.float32(1) / scale, np.ones(self.n_bits)
+        quantised = QuantisedProjection(
+            entries, self.intercept, np.zeros_like(scale), factors, steps
+        )
+        state = self.__getstate__() | {
+            "projection": rounded,
+            "scale": scale,
+            "quantised": quantised,
+        }
+        return HashFunction(**state)
+
+    def with_columns(self, kept: NDArray[np.intp]) -> HashFunction:
+        """The function of wide rows with some of its columns.
+
+        Parameters
+        ----------
+        kept : (k,) ascending indices into `columns`
+
+        Returns
+        -------
+        HashFunction
+        """
+        state = self.__getstate__()
+        for name in ("projection", "columns", "scale"):
+            state[name] = None if state[name] is None else state[name][kept]
+        quantised = self._saved_quantised
+        if quantised is not None:
+            centre, factors = quantised.centre, quantised.inverse_scale
+            state["quantised"] = quantised._replace(
+                weights=quantised.weights[kept],
+                centre=None if centre is None else centre[kept],
+                inverse_scale=None if factors is None else factors[kept],
+            )
+        return HashFunction(**state)
 
     @property
     def nbytes(self) -> int:
@@ -521,6 +599,27 @@ class HashFunction:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
+
+
+def _in_few_bits(P: NDArray[np.float32], bits: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Entries (k, r) of columns in 4 or 1 bits, and the unit (k,) of each column."""
+    sizes = np.abs(P)
+    if bits == 1:
+        units = np.maximum(sizes.mean(axis=1), np.finfo(np.float32).tiny * 4)
+        return np.where(P >= 0, np.int8(1), np.int8(-1)), units
+    largest = np.maximum(sizes.max(axis=1), np.finfo(np.float32).tiny * 256)
+    entries, units = np.zeros(P.shape, np.int8), largest
+    errors = np.full(len(P), np.inf)
+    for share in _UNITS:
+        unit = largest * np.float32(share / MAX_IN_FOUR_BITS)
+        scaled = P / unit[:, None]
+        found = np.clip(np.rint(scaled), -MAX_IN_FOUR_BITS, MAX_IN_FOUR_BITS)
+        scaled -= found
+        error = np.einsum("kr,kr->k", scaled, scaled) * unit**2
+        better = error < errors
+        entries[better], errors[better] = found[better], error[better]
+        units = np.where(better, unit, units)
+    return entries, units
 
 
 def _is_readable(X: Features) -> bool:

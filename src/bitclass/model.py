@@ -11,6 +11,7 @@ import operator
 import os
 from collections.abc import Callable, Mapping
 from copy import copy
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,6 +113,15 @@ class PackedModel:
             bias = np.ascontiguousarray(bias, dtype=np.float32)
         self._index = HammingIndex(weights, bias)
         self._searched = self._index
+        #: Folder of the file that the model was loaded from, in which its embedding is looked for.
+        self.folder: str | None = None
+
+    @cached_property
+    def embedding(self) -> Any:
+        """The sentence embeddings that the model was fitted on, or None; see `docs/text.md`."""
+        from bitclass.embeddings import recorded_embeddings
+
+        return recorded_embeddings(self.summary, self.folder)
 
     @property
     def n_probe(self) -> int | None:
@@ -187,7 +197,7 @@ class PackedModel:
         Parameters
         ----------
         text : NgramFeatures
-            Such as the attribute `features_` of a fitted `bitclass.text.NgramHasher`.
+            Of these features, the model keeps the columns that its hash function uses.
 
         Returns
         -------
@@ -199,12 +209,17 @@ class PackedModel:
         return model
 
     def _set_text(self, text: NgramFeatures | None) -> None:
-        if text is not None and text.n_columns != self.n_features:
+        self.text = None
+        if text is None:
+            return
+        columns = self.hash_function.columns
+        if text.n_columns != self.n_features or columns is None:
+            wide = "" if columns is None else " wide"
             raise ValueError(
-                f"text must have {self.n_features} columns, one per feature of the hash function, "
-                f"found {text.n_columns}"
+                f"text must have the {self.n_features} columns of a hash function of wide rows, "
+                f"found {text.n_columns} and one of{wide} rows of {self.n_features} features"
             )
-        self.text = text
+        self.text = text.only(columns)
 
     def unpacked_weights(self) -> NDArray[np.int8]:
         """Class weights of shape (C, r) in {-1, +1}."""
@@ -583,12 +598,14 @@ class PackedModel:
 
     def _rows(self, X: Any) -> Features:
         if _are_texts(X) and (self.text is not None or len(X)):
-            if self.text is None:
+            if self.text is not None:
+                return HashedTexts(self.text, as_texts(X))
+            if self.embedding is None:
                 raise ValueError(
                     f"X must have rows of {self.n_features} numbers, found texts; the model was "
                     "fitted on features"
                 )
-            return HashedTexts(self.text, as_texts(X))
+            X = self.embedding.rows(as_texts(X))
         X = on_host(X, "X")
         try:
             return as_features(X, self.n_features, self.feature_names)

@@ -63,6 +63,9 @@ class Report:
     epochs : tuple of Epoch
     stopped : {"callback", "max_time", None}
         What ended refinement early.
+    n_added : int
+        Number of the rows that were added to an earlier model, from which training continued; 0 if
+        it began anew.
 
     Examples
     --------
@@ -79,6 +82,7 @@ class Report:
     alpha: float | None = None
     epochs: tuple[Epoch, ...] = ()
     stopped: str | None = None
+    n_added: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values."""

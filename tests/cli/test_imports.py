@@ -10,8 +10,6 @@ import pytest
 
 import bitclass as library
 from bitclass.cli.app import COMMANDS
-from bitclass.storage import save
-from bitclass.text import NgramHasher
 
 from ..text_models import sentences
 from .running import environment, problem, succeed
@@ -57,9 +55,7 @@ def test_predict_and_inspect_do_not_import_scikit_learn(tmp_path):
 
 def test_a_sentence_is_classified_without_the_training_libraries(tmp_path):
     texts, labels = sentences()
-    hasher = NgramHasher().fit(texts)
-    fitted = library.BinaryCodeClassifier(64).fit(hasher.transform(texts), labels)
-    save(tmp_path / "m", fitted.packed().with_text(hasher.features_))
+    library.TextClassifier(64).fit(texts, labels).save(tmp_path / "m")
     assert imported("predict", "m", "will it rain in oslo", cwd=tmp_path) == []
 
 

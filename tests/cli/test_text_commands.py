@@ -163,6 +163,6 @@ def test_a_model_of_texts_is_updated(folder, tmp_path):
     more = tmp_path / "more.csv"
     trains = (f"a train to {city} at {hour}" for city in ("oslo", "rome") for hour in range(9))
     more.write_text("intent,text\n" + "".join(f"train,{text}\n" for text in trains))
-    succeed("update", model, more)
+    assert "trained on 126 rows" in succeed("update", model, more)  # not those of the first fit
     assert "train" in load(model).classes
     assert load(model).predict(["a train to rome at 5"]) == ["train"]

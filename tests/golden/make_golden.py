@@ -28,6 +28,7 @@ def content(labels, n_bits, d, seed, **changed):
     report = Report(n_rows=600, n_judged=100, accuracy=0.9, refined=True, alpha=0.1,
                     epochs=(Epoch(1, 20, 0.9, 1.5),))  # fmt: skip
     header = {
+        "projection": "int8",
         "precision": "int8",
         "rescore": 3,
         "temperature": 1.5,
@@ -63,17 +64,29 @@ def models():
         "columns": features.columns.astype(np.int32),
         "n_columns": np.array([1 << 10]),
         "text_ngrams": np.array([*features.char_ngrams, *features.word_ngrams], np.uint8),
-        "text_columns": features.columns,
-        "text_idf": features.idf,
+        "text_idf": features.idf.astype(np.float16),
     }
     bias = {"bias": 4 * rng.standard_normal(6).astype(np.float32)}
     bias |= {"typicality": np.sort(rng.uniform(5, 20, 9)).astype(np.float32)}
     d = len(features.columns)
     yield "linear_int8", content([2, 3, 5, 7, 11], 20, 12, 1)
     anchors_float32 = content(list("abc"), 20, 5, 2, **float32, **anchors)
-    anchors_float32.header["precision"] = "float32"
+    anchors_float32.header |= {"precision": "float32", "projection": "float32"}
     yield "anchors_float32", anchors_float32
-    yield "text_int8", content(["", "日本語", "😀", 'quote " and \\'], 24, d, 3, **text)
+    labels = ["", "日本語", "😀", 'quote " and \\']
+    yield "text_int8", content(labels, 24, d, 3, **text)
+    for name, kind, n_bits in (("text_int4", "int4", 25), ("text_1bit", "1bit", 21)):
+        entries = (
+            rng.integers(-7, 8, (d, n_bits)) if kind == "int4" else rng.integers(0, 2, (d, n_bits))
+        )
+        stored = np.packbits(entries, axis=1, bitorder="little")
+        if kind == "int4":
+            halves = np.zeros((d, n_bits + 1), np.uint8)
+            halves[:, :n_bits] = entries + 8
+            stored = halves[:, ::2] | halves[:, 1::2] << 4
+        packed = content(labels, n_bits, d, 5, **text | {"projection": stored})
+        packed.header["projection"] = kind
+        yield name, packed
     yield "bias_typicality", content([True, False], 9, 12, 4, bias=bias["bias"][:2],
                                      typicality=bias["typicality"])  # fmt: skip
 

@@ -20,12 +20,11 @@ from types import SimpleNamespace
 import numpy as np
 import uvicorn
 
-from bitclass import BinaryCodeClassifier, PackedModel
+from bitclass import BinaryCodeClassifier, PackedModel, TextClassifier
 from bitclass.codes import pack
 from bitclass.hash_function import HashFunction
 from bitclass.serving import Limits, ServedModel, Service, listen
 from bitclass.serving.server import configuration
-from bitclass.text import NgramHasher
 
 from ..small_network import small_network
 
@@ -44,10 +43,9 @@ def random_model(labels, n_bits=64, n_features=N_FEATURES, seed=0):
 
 
 def text_model():
-    hasher = NgramHasher()
-    X = hasher.fit_transform(["open the door", "play some music"] * 10)
-    model = BinaryCodeClassifier(32, random_state=0, refine=False).fit(X, ["door", "music"] * 10)
-    return model.packed().with_text(hasher.features_)
+    classifier = TextClassifier(32, random_state=0, refine=False)
+    texts = ["open the door", "play some music"] * 10
+    return classifier.fit(texts, ["door", "music"] * 10).packed()
 
 
 def rows(n, seed=1, dtype=np.float32):

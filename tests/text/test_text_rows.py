@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bitclass.io import DataFileError
-from bitclass.text import NgramHasher, TextRows, Texts, open_texts
+from bitclass.text import TextClassifier, open_texts
 
 TEXTS = ['"quoted" and more', "Straße, 7", "", "naïve café", "x" * 50, "one two three"]
 LABELS = ["a", "b", "a", "c", "b", "a"]
@@ -46,13 +46,16 @@ def test_texts_and_labels_come_from_every_format(tmp_path, kind):
     assert texts.n_rows == 6
 
 
-def test_rows_are_those_of_the_hasher(tmp_path):
+def test_texts_in_batches_train_as_all_at_once_do(tmp_path):
     texts = open_texts(written(tmp_path, "tsv"), "text", labels="label")
-    hasher = NgramHasher(256, min_df=1).fit(TEXTS)
-    rows = TextRows(texts, hasher.features_)
-    assert (rows.n_rows, rows.n_features, rows.is_sparse) == (6, 256, True)
-    found = np.vstack([batch.X.toarray() for batch in rows.batches()])
-    np.testing.assert_array_equal(found, hasher.transform(TEXTS).toarray())
+    given = {"n_bits": 16, "min_df": 1, "refine": False, "random_state": 0}
+    found = TextClassifier(**given).fit_batches(texts.pairs).packed()
+    expected = TextClassifier(**given).fit(TEXTS, LABELS).packed()
+    np.testing.assert_array_equal(found.text.columns, expected.text.columns)
+    np.testing.assert_array_equal(found.text.idf, expected.text.idf)
+    np.testing.assert_array_equal(found.scores(TEXTS), expected.scores(TEXTS))
+    with pytest.raises(ValueError, match="batches must be a callable"):
+        TextClassifier().fit_batches(texts.pairs())
 
 
 @pytest.mark.parametrize("missing", ['"text": null, "y": 2', '"y": 2'])
@@ -99,14 +102,6 @@ def test_lines_may_contain_any_bytes(tmp_path, monkeypatch, name):
     assert [b.labels.tolist() for b in labelled.batches()] == [[1, 2, 3, 1], [2]]
     with pytest.raises(DataFileError, match="no columns"):
         open_texts(path, format="lines", columns=["id"])
-
-
-def test_texts_of_a_list():
-    texts = Texts.of(["a", "b"])
-    assert [batch.texts for batch in texts.batches()] == [["a", "b"]]
-    assert [batch.texts for batch in texts.batches()] == [["a", "b"]]
-    with pytest.raises(DataFileError, match="no text was given"):
-        Texts.of([])
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])

@@ -94,7 +94,7 @@ RELATIVE_TOLERANCE: float
 MAX_CHARS: int
 MAX_WORDS: int
 
-class NgramHasher:
+class NgramExtractor:
     def __init__(
         self,
         column_bits: int,
@@ -120,7 +120,7 @@ class SparseProjection:
     def scores(self, indptr: Longs, indices: Ints, data: Floats, n_threads: int, /) -> Floats: ...
     def predict_texts(
         self,
-        hasher: NgramHasher,
+        hasher: NgramExtractor,
         index: HammingIndex,
         texts: Texts,
         n_candidates: int,

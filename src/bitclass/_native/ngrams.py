@@ -29,8 +29,8 @@ __all__ = [
 Lengths = tuple[int, int] | None
 
 _MIN_COLUMNS, _MAX_COLUMNS = 1 << 8, 1 << 20
-# Far above the logarithm of any number of documents; its square is far from overflow in float32.
-_MAX_IDF = 1e6
+# The largest number in float16, in which model files store them.
+_MAX_IDF = 65504.0
 
 #: Texts that a kernel thread takes at a time.
 TEXTS_PER_CHUNK = _kernels.TEXTS_PER_CHUNK
@@ -74,7 +74,7 @@ class NgramFeatures:
     columns : (k,) uint32, ascending, optional
         The columns to keep; by default all, with an idf of 1.
     idf : (k,) float32, positive, optional
-        Inverse document frequencies of the columns.
+        Inverse document frequencies of the columns; they are rounded to float16.
 
     Examples
     --------
@@ -110,9 +110,9 @@ class NgramFeatures:
         if (columns is None) != (idf is None):
             raise ValueError("columns and idf must both be given, or neither")
         self.columns = columns
-        self.idf = idf
-        #: The compiled hasher.
-        self.kernel = _kernels.NgramHasher(
+        self.idf = None if idf is None else self._rounded(idf)
+        #: The compiled extractor.
+        self.kernel = _kernels.NgramExtractor(
             self.n_columns.bit_length() - 1,
             *(self.char_ngrams or (0, 0)),
             *(self.word_ngrams or (0, 0)),
@@ -186,19 +186,45 @@ class NgramFeatures:
             shares[ngram.text] = shares.get(ngram.text, 0.0) + part
         return shares
 
+    def only(self, columns: NDArray[Any]) -> NgramFeatures:
+        """The same features with these columns only.
+
+        Parameters
+        ----------
+        columns : (k,) integers, ascending
+            The idf of columns that were not kept is 1.
+        """
+        weights = self._weights()
+        idf = np.zeros(len(columns), np.float32) if weights is None else weights[columns]
+        return NgramFeatures(
+            self.n_columns,
+            self.char_ngrams,
+            self.word_ngrams,
+            columns.astype(np.uint32),
+            np.where(idf > 0, idf, np.float32(1)),
+        )
+
+    @staticmethod
+    def _rounded(idf: NDArray[np.float32]) -> NDArray[np.float32]:
+        if idf.dtype != np.float32:
+            raise TypeError(f"idf must be a vector of float32, found {idf.dtype}")
+        with np.errstate(over="ignore"):
+            rounded = idf.astype(np.float16).astype(np.float32)
+        if not ((rounded > 0) & (rounded <= _MAX_IDF)).all():
+            raise ValueError(f"idf must contain positive numbers up to {_MAX_IDF:g}")
+        return rounded
+
     def _weights(self) -> NDArray[np.float32] | None:
         """Inverse document frequencies of all columns, 0 for those that are not kept."""
         if self.columns is None or self.idf is None:
             return None
         columns, idf = self.columns, self.idf
-        if columns.dtype != np.uint32 or columns.ndim != 1 or idf.dtype != np.float32:
-            raise TypeError("columns must be a vector of uint32, and idf one of float32")
+        if columns.dtype != np.uint32 or columns.ndim != 1:
+            raise TypeError("columns must be a vector of uint32")
         if idf.shape != columns.shape:
             raise ValueError(f"idf must have shape {columns.shape}, found {idf.shape}")
         if len(columns) and (columns[-1] >= self.n_columns or (columns[1:] <= columns[:-1]).any()):
             raise ValueError(f"columns must be ascending and below {self.n_columns}")
-        if not ((idf > 0) & (idf <= _MAX_IDF)).all():
-            raise ValueError(f"idf must contain positive numbers up to {_MAX_IDF:g}")
         weights = np.zeros(self.n_columns, dtype=np.float32)
         weights[columns] = idf
         return weights

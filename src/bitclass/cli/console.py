@@ -90,6 +90,8 @@ def describe_training(summary: Mapping[str, Any]) -> str:
     parts = [pluralise(report.n_rows, "row"), "closed form"]
     if report.refined:
         parts[-1] = f"refined for {pluralise(len(report.epochs), 'epoch')}"
+    if report.n_added:
+        parts[-1] = f"{report.n_added:,} of them added to an earlier model"
     if report.stopped == "max_time":
         parts.append("stopped by max_time")
     if report.accuracy is not None:

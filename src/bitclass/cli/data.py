@@ -20,18 +20,16 @@ from bitclass.cli.errors import UsageError
 from bitclass.storage import check_writable, load
 
 if TYPE_CHECKING:
-    from bitclass._native.ngrams import NgramFeatures
     from bitclass.io import Batch, Rows
     from bitclass.model import PackedModel
-    from bitclass.text import SentenceEmbeddings, Texts
 
 __all__ = [
     "RowOptions",
     "check_outputs",
-    "embeddings_of",
     "files_in",
     "input_of",
     "load_model",
+    "named",
     "open_rows_for",
     "open_training_rows",
     "takes_texts",
@@ -98,21 +96,17 @@ class RowOptions:
 def open_training_rows(
     paths: Sequence[Path], options: RowOptions, extractor: str | None, n_jobs: int | None
 ) -> tuple[Rows, Any]:
-    """Open labelled rows to train on; also returns the extractor of texts or images, or None."""
+    """Open labelled rows or texts to train on; also returns the extractor of images, or None."""
     from bitclass.io import open_rows
 
     rows: Rows
     used: Any = None
     if options.text is not None:
-        from bitclass.text import TextRows, embeddings_named
-
-        texts = _open_texts(paths, options)
-        used = _named(embeddings_named, extractor) if extractor else _count_ngrams(texts)
-        rows = TextRows(texts, used)
+        rows = _open_texts(paths, options)
     elif extractor or _are_images(paths, options):
         from bitclass.images import extractor_named
 
-        used = _named(extractor_named, extractor or "cnn")
+        used = named(extractor_named, extractor or "cnn")
         rows = _image_rows(paths, options, used, n_jobs)
     else:
         rows = open_rows(paths, **options.given())
@@ -127,24 +121,19 @@ def open_rows_for(
     options: RowOptions,
     *,
     labelled: bool,
-) -> Rows | Texts:
+) -> Rows:
     """Open rows, texts or images for the model in the file `path`.
 
     Columns are selected by the model's feature names, labels get the type of its classes, and
-    texts and images go through the extractor it was trained with; texts of an n-gram model, which
-    takes texts itself, are not converted. Unless `labelled`, a label column is skipped.
+    images go through the extractor it was trained with. Unless `labelled`, a label column is
+    skipped.
     """
     from bitclass.io import open_rows
 
     options = options.completed(model)
     given: dict[str, Any] = {"classes": model.classes} if labelled else {"labels": False}
-    rows: Rows | Texts
     if takes_texts(model):
         rows = _open_texts(paths, options, **given)
-        if model.text is None:
-            from bitclass.text import TextRows
-
-            rows = TextRows(rows, embeddings_of(model, path))
     elif options.text is not None:
         raise UsageError(f"--text: the model takes {model.n_features} features per row, not texts")
     elif _are_images(paths, options):
@@ -165,9 +154,9 @@ def open_rows_for(
     return rows
 
 
-def input_of(model: PackedModel, batch: Batch) -> Any:
-    """What the model's methods take: the texts of an n-gram model, else rows of features."""
-    return batch.X if model.text is None else batch.texts
+def input_of(batch: Batch) -> Any:
+    """What the model's methods take: texts, or rows of features."""
+    return batch.X if batch.texts is None else batch.texts
 
 
 def takes_texts(model: PackedModel) -> bool:
@@ -177,17 +166,7 @@ def takes_texts(model: PackedModel) -> bool:
     return model.text is not None or kind in _TEXT_LIBRARIES
 
 
-def embeddings_of(model: PackedModel, path: Path) -> SentenceEmbeddings:
-    """The sentence embeddings that the model in the file `path` was trained with."""
-    from bitclass.text import recorded_embeddings
-
-    embeddings = recorded_embeddings(model.summary, path.absolute().parent)
-    assert embeddings is not None  # see `takes_texts`
-    _check_width(model, embeddings.n_features)
-    return embeddings
-
-
-def _check_labels(rows: Rows | Texts, paths: Sequence[Path]) -> None:
+def _check_labels(rows: Rows, paths: Sequence[Path]) -> None:
     if not rows.has_labels:
         raise UsageError(
             f"{paths[0]}: no labels found; name their column or file with --labels (images: one "
@@ -203,7 +182,7 @@ def _check_width(model: PackedModel, n_features: int) -> None:
         )
 
 
-def _open_texts(paths: Sequence[Path], options: RowOptions, **more: Any) -> Texts:
+def _open_texts(paths: Sequence[Path], options: RowOptions, **more: Any) -> Rows:
     from bitclass.io import format_of
     from bitclass.text import open_texts
 
@@ -213,20 +192,6 @@ def _open_texts(paths: Sequence[Path], options: RowOptions, **more: Any) -> Text
     if options.text is None and formats != {"lines"}:
         raise UsageError(f"{paths[0]}: name the text column with --text, or use --format lines")
     return open_texts(list(paths), options.text, **options.given() | more)
-
-
-def _count_ngrams(texts: Texts) -> NgramFeatures:
-    from bitclass.text import NgramHasher
-
-    hasher = NgramHasher()
-    with progress_bars() as progress:
-        for batch in progress.batches("counting", texts):
-            hasher.partial_fit(batch.texts)
-    try:
-        hasher.check_columns()
-    except ValueError as error:
-        raise UsageError(f"{texts.paths[0]}: {str(error).removeprefix('X ')}") from error
-    return hasher.features_
 
 
 def _are_images(paths: Sequence[Path], options: RowOptions) -> bool:
@@ -253,7 +218,8 @@ def _image_rows(
         return open_images(list(paths), extractor, n_jobs=n_jobs, progress=show)
 
 
-def _named(find: Callable[[str], Any], extractor: str) -> Any:
+def named(find: Callable[[str], Any], extractor: str) -> Any:
+    """The extractor that --extractor names."""
     try:
         return find(extractor)
     except ValueError as error:

@@ -86,7 +86,7 @@ def command(
             wrong = csv.writer(file, lineterminator="\n")
         names = getattr(rows, "names", None)  # of images
         for batch in stack.enter_context(closing(progress.batches("evaluating", rows))):
-            predicted = evaluation.add(input_of(packed, batch), batch.labels)
+            predicted = evaluation.add(input_of(batch), batch.labels)
             if wrong is not None:
                 _write_errors(wrong, batch, predicted, names)
     facts = evaluation.facts()

@@ -15,11 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from bitclass._native import thread_limit
-from bitclass._native.ngrams import NgramFeatures
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli import options
 from bitclass.cli.console import ProgressBars, describe_training, print_lines, progress_bars
-from bitclass.cli.data import RowOptions, check_outputs, files_in, open_training_rows
+from bitclass.cli.data import (
+    RowOptions,
+    check_outputs,
+    files_in,
+    input_of,
+    named,
+    open_training_rows,
+)
 from bitclass.cli.errors import UsageError
 from bitclass.cli.saving import (
     digest_of,
@@ -92,6 +98,8 @@ def command(
     otherwise. The model remembers its columns.
     """
     classifier = _estimator(
+        text is not None,
+        extractor,
         n_bits=bits,
         refine=_DEFAULTS["refine"] if refine is None else refine,
         kernel=kernel,
@@ -114,18 +122,22 @@ def command(
     with thread_limit(threads):
         rows, used = open_training_rows(data, row_options, extractor, threads)
         with progress_bars() as progress:
-            _fit(classifier, rows, progress)
+            try:
+                _fit(classifier, rows, progress)
+            except ValueError as error:
+                if not str(error).startswith("X must contain texts"):
+                    raise
+                raise UsageError(f"{data[0]}: {str(error).removeprefix('X ')}") from error
     record: dict[str, Any] = {"columns": row_options.remembered()}
     if rows.feature_names is not None:
         record["feature_names"] = list(rows.feature_names)
-    ngrams = used if isinstance(used, NgramFeatures) else None
-    if used is not None and ngrams is None:
+    if used is not None:
         record["extractor"] = used.specification()
     if keep_sums:
         settings = json.dumps(classifier.get_params(deep=False), sort_keys=True, default=str)
         classifier.sums_.sources.append(f"fit:{digest_of(read)}, {settings}")
     with model_lock(model):
-        written = save_model(classifier, model, record, ngrams, sums=keep_sums)
+        written = save_model(classifier, model, record, sums=keep_sums)
     seconds = time.perf_counter() - start
     print_lines(f"read    {rows.description}")
     print_lines(f"trained in {seconds:.1f} s on {describe_training(written.summary)}")
@@ -134,10 +146,17 @@ def command(
         print_lines(f"note: copy {network} to the folder of the model, where predict looks for it")
 
 
-def _estimator(**parameters: Any) -> BinaryCodeClassifier:
+def _estimator(of_texts: bool, extractor: str | None, **parameters: Any) -> BinaryCodeClassifier:
     """An estimator with valid parameters; errors name the options."""
-    classifier = BinaryCodeClassifier(**parameters)
     try:
+        if of_texts:
+            from bitclass.text import TextClassifier, embeddings_named
+
+            if extractor is not None:
+                named(embeddings_named, extractor)
+            classifier = TextClassifier(embedding=extractor, **parameters)
+        else:
+            classifier = BinaryCodeClassifier(**parameters)
         classifier._validate_params()
     except ValueError as error:
         raise UsageError(
@@ -159,6 +178,6 @@ def _fit(classifier: BinaryCodeClassifier, rows: Rows, progress: ProgressBars) -
         with closing(progress.batches(f"pass {n_passes}", rows)) as found:
             for batch in found:
                 weights = () if batch.sample_weight is None else (batch.sample_weight,)
-                yield batch.X, batch.labels, *weights
+                yield input_of(batch), batch.labels, *weights
 
     classifier.fit_batches(batches, feature_names=rows.feature_names, callback=progress.epoch)

@@ -20,7 +20,6 @@ from bitclass.cli.console import as_text, format_size, pluralise, print_lines, p
 from bitclass.cli.data import (
     RowOptions,
     check_outputs,
-    embeddings_of,
     files_in,
     input_of,
     load_model,
@@ -150,9 +149,7 @@ def _texts_in_arguments(
     if len(texts) < len(data):
         raise UsageError(f"{texts[0]}: no such file; texts and files cannot be combined")
     given = [str(path) for path in texts]
-    # An n-gram model takes texts itself: neither files nor scikit-learn are needed.
-    X = None if model.text is not None else embeddings_of(model, path).rows(given)
-    batch = Batch(X, None, 0, texts=given)
+    batch = Batch(None, None, 0, texts=given)
     return SimpleNamespace(n_rows=len(given), batches=lambda: (each for each in [batch]))
 
 
@@ -171,7 +168,7 @@ def _results(
         contextlib.closing(progress.batches("predicting", rows)) as batches,
     ):
         for batch in batches:
-            X = input_of(model, batch)
+            X = input_of(batch)
             copied = dict(batch.columns)
             if names is not None:
                 copied["image"] = np.array(names[batch.first_row : batch.first_row + len(batch)])

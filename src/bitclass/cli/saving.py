@@ -22,7 +22,6 @@ from bitclass.storage import ProjectionType, save
 from bitclass.training.sums_file import save_sums, sums_path
 
 if TYPE_CHECKING:
-    from bitclass._native.ngrams import NgramFeatures
     from bitclass.classifier import BinaryCodeClassifier
     from bitclass.model import PackedModel
 
@@ -84,18 +83,15 @@ def save_model(
     classifier: BinaryCodeClassifier,
     path: Path,
     record: Mapping[str, Any],
-    text: NgramFeatures | None,
     *,
     sums: bool,
     projection: ProjectionType | None = None,
 ) -> PackedModel:
     """Write a model and, if asked, first its sums; to be called under `model_lock`.
 
-    `record` is added to the model's summary; `text` is its n-gram extractor.
+    `record` is added to the model's summary.
     """
     model = classifier.packed()
-    if text is not None:
-        model = model.with_text(text)
     model.summary.update(record)
     if sums:
         model.summary["sources"] = list(classifier.sums_.sources)

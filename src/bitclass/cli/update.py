@@ -12,8 +12,16 @@ from numpy.typing import NDArray
 
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli import options
-from bitclass.cli.console import print_lines, progress_bars
-from bitclass.cli.data import RowOptions, check_outputs, files_in, load_model, open_rows_for
+from bitclass.cli.console import describe_training, print_lines, progress_bars
+from bitclass.cli.data import (
+    RowOptions,
+    check_outputs,
+    files_in,
+    input_of,
+    load_model,
+    open_rows_for,
+    takes_texts,
+)
 from bitclass.cli.errors import UsageError
 from bitclass.cli.saving import (
     digest_of,
@@ -71,7 +79,8 @@ def _update(
     remove: list[str],
     again: bool,
 ) -> None:
-    classifier, packed = BinaryCodeClassifier.load(path), load_model(path)
+    packed = load_model(path)
+    classifier = _kind_of(packed).load(path)
     sources = classifier.sums_.sources
     modelled = packed.summary.get("sources")
     if not isinstance(modelled, list) or sources[: len(modelled)] != modelled:
@@ -104,10 +113,12 @@ def _update(
     kept: dict[str, Any] = {
         name: packed.summary[name] for name in ("columns", "extractor") if name in packed.summary
     }
-    projection = read_header(path).projection
-    model = save_model(classifier, path, kept, packed.text, sums=True, projection=projection)
+    saved = read_header(path).projection
+    projection = None if saved in ("int8", "int4") else saved  # the smallest that is exact
+    model = save_model(classifier, path, kept, sums=True, projection=projection)
     if added:
         print_lines(f"added   {added}")
+    print_lines(f"trained on {describe_training(model.summary)}")
     print_model(path, model)
 
 
@@ -119,15 +130,19 @@ def _add_rows(
     row_options: RowOptions,
 ) -> str:
     """Add rows to the sums, and return a description of them."""
-    rows: Any = open_rows_for(model, path, data, row_options, labelled=True)
-    if model.text is not None:
-        from bitclass.text import TextRows
-
-        rows = TextRows(rows, model.text)
+    rows = open_rows_for(model, path, data, row_options, labelled=True)
     with progress_bars() as progress, closing(progress.batches("adding", rows)) as batches:
         for batch in batches:
-            classifier.partial_fit(batch.X, batch.labels, sample_weight=batch.sample_weight)
-    return str(rows.description)
+            classifier.partial_fit(input_of(batch), batch.labels, sample_weight=batch.sample_weight)
+    return rows.description
+
+
+def _kind_of(model: PackedModel) -> type[BinaryCodeClassifier]:
+    if not takes_texts(model):
+        return BinaryCodeClassifier
+    from bitclass.text import TextClassifier
+
+    return TextClassifier
 
 
 def _find_labels(names: list[str], classes: NDArray[Any]) -> NDArray[Any]:

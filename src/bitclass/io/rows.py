@@ -94,7 +94,7 @@ class Rows(ABC):
 
         Yields
         ------
-        X : ndarray or CSR array of shape (n, n_features)
+        X : ndarray or CSR array of shape (n, n_features), or n texts
         y : ndarray of shape (n,)
         sample_weight : ndarray of shape (n,)
             If there are weights.
@@ -111,7 +111,7 @@ class Rows(ABC):
         """
         with closing(self.batches()) as batches:
             for batch in batches:
-                pair = (batch.X, batch.labels)
+                pair = (batch.X if batch.texts is None else batch.texts, batch.labels)
                 yield pair if batch.sample_weight is None else (*pair, batch.sample_weight)
 
     def load(self) -> Batch:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bitclass._native import Precision, QuantisedProjection
 from bitclass._native.ngrams import NgramFeatures
+from bitclass.codes import pack, unpack
 from bitclass.hash_function import (
     MAX_COLUMNS,
     MAX_GAMMA,
@@ -46,19 +47,30 @@ __all__ = [
     "read_header",
     "save",
     "saved_anchors",
+    "saved_text",
+    "text_from",
 ]
 
-ProjectionType = Literal["float32", "float16", "int8"]
+ProjectionType = Literal["float32", "float16", "int8", "int4", "1bit"]
 #: Data types in which the projection can be saved.
 PROJECTION_TYPES: tuple[ProjectionType, ...] = get_args(ProjectionType)
 
 _KIND = "model"
-_FIELDS = {"precision": str, "rescore": int, "temperature": float, "labels": str, "summary": dict}
+_FIELDS = {
+    "projection": str,
+    "precision": str,
+    "rescore": int,
+    "temperature": float,
+    "labels": str,
+    "summary": dict,
+}
 # The maximum number of bits, a million, divided by this is still finite.
 _MIN_POSITIVE = 1e-300
 _MAX_RESCORED = 1 << 40
 # Rows of a projection that are converted at once.
 _BLOCK_ROWS = 4096
+# A four-bit entry is stored as 1 to 15; 0 is padding.
+_FOUR_BIT_ZERO = 8
 
 # The smallest numbers with a finite inverse.
 _TINY32, _TINY64 = float(np.finfo(np.float32).tiny), float(np.finfo(np.float64).tiny)
@@ -66,9 +78,9 @@ _MAX32 = float(np.finfo(np.float32).max)
 _INTERCEPT = Expected("F64", ("bits",), low=-_MAX32, high=_MAX32)
 _COLUMN_SCALE = Expected("F64", ("bits",), low=_TINY64)
 
-_PROJECTIONS: dict[str | None, ProjectionType] = {"F32": "float32", "F16": "float16", "I8": "int8"}
-# Columns of float16 and int8 projections are in units of `column_scale`; the intercept of int8 is
-# in the same units, as in the kernel.
+_THRESHOLDS = Expected("F64", ("bits",))
+# Columns of all but float32 projections are in units of `column_scale`; the intercept of integers
+# is in the same units, as in the kernel.
 _PROJECTION_LAYOUTS: dict[ProjectionType, dict[str, Expected]] = {
     "float32": {
         "projection": Expected("F32", ("features", "bits")),
@@ -82,9 +94,20 @@ _PROJECTION_LAYOUTS: dict[ProjectionType, dict[str, Expected]] = {
     "int8": {
         "projection": Expected("I8", ("features", "bits"), low=-127, high=127),
         "column_scale": _COLUMN_SCALE,
-        "thresholds": Expected("F64", ("bits",)),
+        "thresholds": _THRESHOLDS,
+    },
+    "int4": {
+        "projection": Expected("U8", ("features", "bytes of four bits")),
+        "column_scale": _COLUMN_SCALE,
+        "thresholds": _THRESHOLDS,
+    },
+    "1bit": {
+        "projection": Expected("U8", ("features", "bytes")),
+        "column_scale": _COLUMN_SCALE,
+        "thresholds": _THRESHOLDS,
     },
 }
+_ENTRY_BITS: dict[ProjectionType, int] = {"int4": 4, "1bit": 1}
 #: With anchors, "features" are the similarities to anchors, and "inputs" the columns of the rows.
 ANCHOR_LAYOUT = {
     "anchors": Expected(
@@ -103,8 +126,7 @@ _LAYOUT = {
     "n_columns": Expected("I64", (1,), paired_with="columns", low=1, high=MAX_COLUMNS),
     # The columns of the rows are hashed n-grams.
     "text_ngrams": Expected("U8", (4,), required=False),
-    "text_columns": Expected("U32", ("text columns",), paired_with="text_ngrams"),
-    "text_idf": Expected("F32", ("text columns",), paired_with="text_ngrams"),
+    "text_idf": Expected("F16", ("features",), paired_with="text_ngrams"),
     "bias": Expected("F32", ("classes",), required=False),
     "typicality": Expected("F32", ("quantiles",), required=False),
     **ANCHOR_LAYOUT,
@@ -140,10 +162,11 @@ def save(
     path : path-like
         File to write, usually ``*.safetensors``; an existing file is replaced.
     model : PackedModel
-    projection : {"float32", "float16", "int8"}, optional
+    projection : {"float32", "float16", "int8", "int4", "1bit"}, optional
         Data type of the saved projection. "float32" is exact; "float16" takes half the space;
-        "int8" takes a quarter, and is exact for a model that predicts in int8. By default "int8"
-        for such a model of wide rows, "float32" otherwise.
+        "int8" takes a quarter, and is exact for a model that predicts in int8. "int4" and "1bit"
+        are for wide rows and store a scale per column. By default, wide rows are stored in the
+        smallest type that is exact, all others as "float32".
 
     Raises
     ------
@@ -170,13 +193,23 @@ def save(
     """
     h = model.hash_function
     if projection is None:
-        projection = "float32" if h.columns is None or h.precision != "int8" else "int8"
+        projection = "float32"
+        if h.columns is not None and h.precision == "int8":
+            exact: dict[int, ProjectionType] = {8: "int8", 4: "int4", 1: "1bit"}
+            projection = exact[h.entry_bits]
     if projection not in PROJECTION_TYPES:
         raise ValueError(
             f"projection must be one of {list(PROJECTION_TYPES)}, found {projection!r}"
         )
+    bits = _ENTRY_BITS.get(projection, 8)
+    if bits < h.entry_bits:
+        try:
+            h = h.in_few_bits(bits)
+        except ValueError as error:
+            raise ValueError(f"projection={projection!r}: {error}") from None
     dtype, classes = encode_labels(model.classes)
     header = {
+        "projection": projection,
         "precision": h.precision,
         "rescore": int(model.rescore),
         "temperature": float(model.temperature),
@@ -192,7 +225,7 @@ def save(
         "n_columns": None if h.columns is None else np.array([h.n_features], dtype=np.int64),
         **_saved_projection(h, projection),
         **saved_anchors(h.anchors),
-        **_saved_text(model.text),
+        **saved_text(model.text),
         "bias": model.bias,
         "typicality": model.typicality_table,
     }
@@ -223,7 +256,8 @@ def load(path: str | os.PathLike[str], *, memory_map: bool = False) -> PackedMod
     Returns
     -------
     PackedModel
-        With `predict`, `top_classes`, `predict_proba` and `encode`.
+        With `predict`, `top_classes`, `predict_proba` and `encode`. A model of texts takes a list
+        of texts.
 
     Raises
     ------
@@ -247,7 +281,9 @@ def load(path: str | os.PathLike[str], *, memory_map: bool = False) -> PackedMod
     """
     with open_file(path, _KIND) as content:
         header = _header(content)
-        return _model(header, _arrays(content, header, memory_map))
+        model = _model(header, _arrays(content, header, memory_map))
+        model.folder = os.path.dirname(os.path.abspath(path))
+        return model
 
 
 def read_header(path: str | os.PathLike[str]) -> ModelHeader:
@@ -318,15 +354,21 @@ def _header(content: Content) -> ModelHeader:
         raise ModelFileError(
             f"rescore must be 0 to {_MAX_RESCORED}, found {shown(fields['rescore'])}"
         )
-    projection = _PROJECTIONS.get(content.type_of("projection"))
-    if projection is None:
-        raise ModelFileError(f"tensor 'projection' must be one of {list(_PROJECTIONS)}")
+    projection = fields["projection"]
+    if projection not in PROJECTION_TYPES:
+        raise ModelFileError(
+            f"projection must be one of {list(PROJECTION_TYPES)}, found {shown(projection)}"
+        )
     labels = {"classes": label_tensor(fields["labels"])}
     lengths = content.lengths(_LAYOUT | _PROJECTION_LAYOUTS[projection] | labels)
     for axis, length in lengths.items():
         if length == 0:
             raise ModelFileError(f"the number of {axis} must not be 0")
     n_features = lengths.get("inputs", lengths["features"])
+    if projection in _ENTRY_BITS and "columns" not in content.tensors:
+        raise ModelFileError(f"tensor 'columns' is missing, which projection={projection!r} needs")
+    if "text_ngrams" in content.tensors and "columns" not in content.tensors:
+        raise ModelFileError("tensor 'columns' is missing, which 'text_ngrams' requires")
     if "columns" in content.tensors:
         n_features = int(content.read("n_columns")[0])
         if n_features < lengths["features"]:
@@ -338,7 +380,6 @@ def _header(content: Content) -> ModelHeader:
         n_classes=lengths["classes"],
         n_features=n_features,
         n_bits=lengths["bits"],
-        projection=projection,
         **fields,
     )
 
@@ -371,6 +412,8 @@ def _arrays(
 ) -> dict[str, NDArray[Any]]:
     arrays = {name: content.read(name, memory_map=memory_map) for name in content.tensors}
     check_codes("weights", arrays["weights"], header.n_bits)
+    if header.projection in _ENTRY_BITS:
+        arrays["projection"] = _entries(arrays["projection"], header.projection, header.n_bits)
     return arrays
 
 
@@ -379,14 +422,47 @@ def _arrays(
 # -------------------------------------------------------------------------------------------------
 
 
+def _packed_entries(entries: NDArray[np.int8], kind: ProjectionType) -> NDArray[Any]:
+    """Entries (d, r) of an integer projection as they are stored."""
+    if kind == "1bit":
+        return pack(entries)
+    if kind == "int8":
+        return entries
+    padded = np.zeros((len(entries), entries.shape[1] + entries.shape[1] % 2), np.uint8)
+    padded[:, : entries.shape[1]] = entries + _FOUR_BIT_ZERO
+    packed: NDArray[np.uint8] = padded[:, ::2] | padded[:, 1::2] << 4
+    return packed
+
+
+def _entries(stored: NDArray[np.uint8], kind: ProjectionType, n_bits: int) -> NDArray[np.int8]:
+    """The inverse of `_packed_entries`, for checked arrays."""
+    if kind == "1bit":
+        check_codes("projection", stored, n_bits)
+        return unpack(stored, n_bits)
+    width = (n_bits + 1) // 2
+    if stored.shape[1] != width:
+        raise ModelFileError(
+            f"tensor 'projection' must have {width} bytes per row, found {stored.shape[1]}"
+        )
+    halves = np.empty((len(stored), 2 * width), np.uint8)
+    np.bitwise_and(stored, 15, out=halves[:, ::2])
+    np.right_shift(stored, 4, out=halves[:, 1::2])
+    if n_bits % 2 and halves[:, -1].any():
+        raise ModelFileError("tensor 'projection' must be 0 in the unused bits")
+    if not halves[:, :n_bits].all():
+        raise ModelFileError("tensor 'projection' must contain numbers from -7 to 7")
+    halves -= np.uint8(_FOUR_BIT_ZERO)  # wraps around below 0
+    return np.ascontiguousarray(halves[:, :n_bits]).view(np.int8)
+
+
 def _saved_projection(h: HashFunction, kind: ProjectionType) -> dict[str, NDArray[Any]]:
     """The arrays that store the hash function."""
     if kind == "float32":
         return {"projection": h.projection, "intercept": h.intercept}
-    if kind == "int8":
+    if kind != "float16":
         quantised = h.quantised()
         return {
-            "projection": quantised.weights,
+            "projection": _packed_entries(quantised.weights, kind),
             "column_scale": quantised.steps,
             "thresholds": quantised.thresholds,
         }
@@ -426,7 +502,7 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
     quantised = None
     if header.projection != "float32":
         projection = _unscaled(projection, tensors["column_scale"], scale)
-    if header.projection == "int8":
+    if header.projection not in ("float32", "float16"):
         quantised, intercept = _quantised(tensors, projection)
         if not (np.abs(intercept) <= _MAX32).all():
             raise ModelFileError("the intercept must be in the range of float32")
@@ -451,7 +527,7 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             rescore=header.rescore,
             temperature=header.temperature,
             summary=header.summary,
-            text=_text_from(tensors, header.n_features),
+            text=text_from(tensors, tensors.get("columns"), header.n_features),
             bias=tensors.get("bias"),
             typicality=tensors.get("typicality"),
         )
@@ -507,23 +583,23 @@ def anchors_from(tensors: Mapping[str, NDArray[Any]]) -> RbfAnchors | None:
         return RbfAnchors(anchors, centre, scale, float(gamma[0]))
 
 
-def _saved_text(text: NgramFeatures | None) -> dict[str, NDArray[Any]]:
+def saved_text(text: NgramFeatures | None) -> dict[str, NDArray[Any]]:
+    """Arrays of n-gram features by name, without their columns."""
     if text is None:
         return {}
-    columns, idf = text.columns, text.idf
-    if columns is None or idf is None:
-        columns = np.arange(text.n_columns, dtype=np.uint32)
-        idf = np.ones(text.n_columns, dtype=np.float32)
+    assert text.idf is not None
     lengths = [*(text.char_ngrams or (0, 0)), *(text.word_ngrams or (0, 0))]
     return {
         "text_ngrams": np.array(lengths, dtype=np.uint8),
-        "text_columns": columns,
-        "text_idf": idf,
+        "text_idf": text.idf.astype(np.float16),
     }
 
 
-def _text_from(tensors: Mapping[str, NDArray[Any]], n_features: int) -> NgramFeatures | None:
-    if "text_ngrams" not in tensors:
+def text_from(
+    tensors: Mapping[str, NDArray[Any]], columns: NDArray[Any] | None, n_features: int
+) -> NgramFeatures | None:
+    """The n-gram features in a file whose arrays have been checked; None if it has none."""
+    if "text_ngrams" not in tensors or columns is None:
         return None
     lengths = tensors["text_ngrams"].tolist()
     chars, words = lengths[:2], lengths[2:]
@@ -532,8 +608,8 @@ def _text_from(tensors: Mapping[str, NDArray[Any]], n_features: int) -> NgramFea
             n_features,
             chars if any(chars) else None,
             words if any(words) else None,
-            tensors["text_columns"],
-            tensors["text_idf"],
+            columns.astype(np.uint32),
+            tensors["text_idf"].astype(np.float32),
         )
     except ValueError as error:
         raise ModelFileError(f"invalid text n-grams: {error}") from None

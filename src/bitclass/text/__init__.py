@@ -1,14 +1,14 @@
-"""Features of texts: hashed n-grams, sentence embeddings, and text files."""
+"""Texts: the classifier, hashed n-grams, sentence embeddings, and text files."""
 
-from bitclass.text.embeddings import SentenceEmbeddings, embeddings_named, recorded_embeddings
+from bitclass.embeddings import SentenceEmbeddings, embeddings_named, recorded_embeddings
+from bitclass.text.classifier import TextClassifier
 from bitclass.text.hasher import NgramHasher
-from bitclass.text.rows import TextRows, Texts, open_texts
+from bitclass.text.rows import open_texts
 
 __all__ = [
     "NgramHasher",
     "SentenceEmbeddings",
-    "TextRows",
-    "Texts",
+    "TextClassifier",
     "embeddings_named",
     "open_texts",
     "recorded_embeddings",

@@ -15,7 +15,7 @@ from bitclass._native.ngrams import Lengths, NgramFeatures, as_texts
 
 __all__ = ["NgramHasher", "csr_rows"]
 
-MAX_IDF_POWER = 4
+MAX_IDF_POWER = 2
 
 
 class NgramHasher(TransformerMixin, BaseEstimator):  # type: ignore[misc]

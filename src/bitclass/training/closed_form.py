@@ -26,6 +26,7 @@ from bitclass.hash_function import HashFunction
 from bitclass.training.sums import Sample, Sums
 
 __all__ = [
+    "ENTRIES_LEFT",
     "ClosedForm",
     "DenseWhitening",
     "Kind",
@@ -72,8 +73,8 @@ _DRAWN_ROWS = 2000
 _SPREADS = (1.0, 0.5, 0.25)
 _LEAST_SQUARES_PENALTY = 1e-4
 _MAX_BIASED_CLASSES, _PRIOR_COUNT = 1024, 10.0
-# Entries per row that must be left where rare columns are dropped.
-_ENTRIES_LEFT = 8
+#: Entries per row that must be left where rare columns are dropped.
+ENTRIES_LEFT = 8
 # Wide rows that stand for unseen ones.
 _MAX_UNSEEN = 8192
 _MAX_COMPARED_CLASSES = 2048
@@ -925,7 +926,7 @@ def _kept_columns(sums: Sums) -> tuple[NDArray[np.int32], int]:
     """
     wanted = (2 if sums.n_rows < 10_000 else 3), 2, 1
     left = (sums.counts[sums.counts >= least].sum() / max(sums.n_rows, 1) for least in wanted)
-    least = next((one for one, n in zip(wanted, left, strict=True) if n >= _ENTRIES_LEFT), 1)
+    least = next((one for one, n in zip(wanted, left, strict=True) if n >= ENTRIES_LEFT), 1)
     kept = np.flatnonzero((sums.counts >= least) & (sums.squares > 0))
     return (kept if len(kept) else np.zeros(1)).astype(np.int32), least
 

@@ -20,9 +20,12 @@ from bitclass.training.closed_form import (
     closed_form,
     whiten,
 )
+from bitclass.training.compact import Compaction, compactions, loss
 from bitclass.training.refine import (
     RESCORE_LENGTHS,
     Candidate,
+    Fitted,
+    Fold,
     Judged,
     Refinement,
     calibrated,
@@ -35,6 +38,7 @@ from bitclass.training.refine import (
     sharpness,
     with_all_rows,
 )
+from bitclass.training.resume import can_resume, resume
 from bitclass.training.settings import Settings
 from bitclass.training.sums import Collected, Sample, Sums
 
@@ -55,27 +59,16 @@ _UNJUDGED_TEMPERATURE = 0.4
 _MAX_KNOWN_SHARES = 1024
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """The result of training.
-
-    Attributes
-    ----------
-    model : PackedModel, with the classes that have rows
-    report : Report
-    """
-
-    model: PackedModel
-    report: Report
-
-
-def fit_model(settings: Settings, collected: Collected) -> Fitted:
+def fit_model(settings: Settings, collected: Collected, before: Fitted | None = None) -> Fitted:
     """Learn a model from collected rows.
 
     Parts of the rows are left out, and judge models of the others: sums, closed form and
     refinement. Which of the two models explains them better decides what is fitted in the end.
+    Where few rows were added to wide rows, training continues from the model `before`.
     """
     parts = _parts(collected)
+    if before is not None and len(parts) == 1 and can_resume(settings, collected, before):
+        return _resumed(settings, collected, parts[0], before)
     choices, closed = _choose(settings, collected)
     # Progress is that of the only part, or of the final model.
     quiet = replace(settings, callback=None, print_line=_print_nothing)
@@ -88,38 +81,73 @@ def fit_model(settings: Settings, collected: Collected) -> Fitted:
         of_closed is not None
         and of_refined is not None
         and choose(of_closed, of_refined, 1.0 if len(trials) == 1 else 0.0)
+        and not (len(trials) > 1 and settings.out_of_time)
     )
+    attempts, judged = [trial.of(accepted) for trial in trials], of_closed
+    if accepted:
+        judged = of_refined
+    report = _report(settings, collected.n_rows, of_closed, judged)
+    made_compact: list[Compaction] = []
+    if judged is not None and collected.sums.wide:
+        attempts, judged, made_compact = _compacted(trials, attempts, judged, collected)
     refinement = trials[0].refinement if trials else None
-    if len(trials) > 1 and settings.out_of_time:
-        accepted = False
     was_stopped = refinement is not None and refinement.stopped is not None
     is_large = collected.n_rows >= _MIN_ROWS_OF_ONE_MODEL or was_stopped or settings.out_of_time
     classes = closed.whitening.sums.classes
-    if not accepted:
-        candidate = candidate_of(closed)
-    elif len(trials) == 1 and is_large:
-        candidate, classes = trials[0].of(True).candidate, trials[0].classes
+    if accepted and len(trials) == 1 and is_large:
+        candidate, classes = attempts[0].candidate, trials[0].classes
         if len(classes) > settings.learned_classes:  # whose weights are codes of class means
             candidate = with_all_rows(candidate, collected.all_sums().with_rows())
     else:
-        of_all_rows = _refine_all(quiet if len(parts) == 1 else settings, collected, choices)
-        candidate = of_all_rows.candidate
-        refinement = refinement if len(parts) == 1 else of_all_rows
-    mass = collected.masses()
-    prior = _prior(settings, mass[mass > 0])
-    of_prior = [trial.of(accepted).prior_temperature for trial in trials]
-    of_prior = of_prior or [1.0 / candidate.sharpness]
-    model = candidate.model(classes, prior, float(np.mean(of_prior)))
-    judged = of_refined if accepted else of_closed
+        if accepted:
+            of_all_rows = _refine_all(quiet if len(parts) == 1 else settings, collected, choices)
+            refinement = refinement if len(parts) == 1 else of_all_rows
+        candidate = of_all_rows.candidate if accepted else candidate_of(closed)
+        for compact in made_compact:
+            candidate = compact(candidate)
+    model = _with_prior(settings, collected, candidate, classes, attempts)
     if judged is not None:
-        length, temperature, best_scores = judged.length, judged.temperature, judged.best
+        model = calibrated(model, judged.length, judged.temperature, judged.best)
     else:  # every class has a single row
         length = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
-        temperature, best_scores = _UNJUDGED_TEMPERATURE / sharpness(closed)[1], None
-    report = _report(
-        settings, collected.n_rows, of_closed, judged, closed.whitening.alpha, refinement
+        temperature = _UNJUDGED_TEMPERATURE / sharpness(closed)[1]
+        model = calibrated(model, length, temperature, None)
+    report = replace(report, alpha=closed.whitening.alpha)
+    if refinement is not None:
+        report = replace(report, epochs=refinement.epochs, stopped=refinement.stopped)
+    return Fitted(model, report)
+
+
+def _resumed(
+    settings: Settings, collected: Collected, is_judged: NDArray[np.bool_], before: Fitted
+) -> Fitted:
+    """The model before, after some steps on rows that were added since."""
+    part = _part(settings, collected, is_judged)
+    attempt = part.attempt(resume(settings, before.model, part.sums, part.sample))
+    judged = judge([attempt.fold], settings.rescore)
+    model = _with_prior(settings, collected, attempt.candidate, part.sums.classes, [attempt])
+    report = replace(
+        before.report,
+        n_rows=collected.n_rows,
+        n_added=before.report.n_added + collected.n_rows - before.report.n_rows,
+        n_judged=len(judged.gap),
+        accuracy=judged.accuracy,
     )
-    return Fitted(calibrated(model, length, temperature, best_scores), report)
+    model = calibrated(model, judged.length, judged.temperature, judged.best)
+    return Fitted(model, report)
+
+
+def _with_prior(
+    settings: Settings,
+    collected: Collected,
+    candidate: Candidate,
+    classes: NDArray[Any],
+    attempts: list[_Attempt],
+) -> PackedModel:
+    """The model for the prior of its classes, at the temperature of the judged models."""
+    mass = collected.masses()
+    temperatures = [attempt.prior_temperature for attempt in attempts] or [1 / candidate.sharpness]
+    return candidate.model(classes, _prior(settings, mass[mass > 0]), float(np.mean(temperatures)))
 
 
 @dataclass(frozen=True)
@@ -167,37 +195,46 @@ def _print_nothing(line: str) -> None:
 
 
 def _report(
-    settings: Settings,
-    n_rows: int,
-    closed: Judged | None,
-    chosen: Judged | None,
-    alpha: float,
-    refinement: Refinement | None,
+    settings: Settings, n_rows: int, closed: Judged | None, chosen: Judged | None
 ) -> Report:
     if closed is None or chosen is None:
-        return Report(n_rows=n_rows, alpha=alpha)
-    accepted = chosen is not closed
+        return Report(n_rows=n_rows)
     report = Report(
         n_rows=n_rows,
         n_judged=len(chosen.gap),
         accuracy=chosen.accuracy,
         accuracy_closed_form=closed.accuracy,
-        refined=accepted,
-        alpha=alpha,
-        epochs=() if refinement is None else refinement.epochs,
-        stopped=None if refinement is None else refinement.stopped,
+        refined=chosen is not closed,
     )
     settings.print_line(
         f"closed form {report.accuracy_closed_form:.2%}, chosen model {report.accuracy:.2%} on "
-        f"{report.n_judged} rows; refinement {'accepted' if accepted else 'not accepted'}"
+        f"{report.n_judged} rows; refinement {'accepted' if report.refined else 'not accepted'}"
     )
     return report
 
 
 def _judged(attempts: list[_Attempt | None], rescore: int | None) -> Judged | None:
     """How the parts that were left out judge one kind of model; None if there is none."""
-    folds = [(one.model, one.rows, one.weights) for one in attempts if one is not None]
+    folds = [one.fold for one in attempts if one is not None]
     return judge(folds, rescore) if folds and len(folds) == len(attempts) else None
+
+
+def _compacted(
+    trials: list[_Trial], attempts: list[_Attempt], judged: Judged, collected: Collected
+) -> tuple[list[_Attempt], Judged, list[Compaction]]:
+    """Models of wide rows, as small as the judged rows allow, and what made them so."""
+    sums, made = collected.all_sums(), []
+    for choices, max_loss in compactions(sums):
+        for compact in choices:  # the smallest first
+            found = [
+                t.part.attempt(compact(a.candidate)) for t, a in zip(trials, attempts, strict=True)
+            ]
+            more = judge([one.fold for one in found], judged.length)
+            if loss(more) <= loss(judged) + max_loss:
+                attempts, judged = found, more
+                made.append(compact)
+                break
+    return attempts, judged, made
 
 
 def _prior(settings: Settings, mass: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -216,19 +253,49 @@ class _Attempt:
 
     candidate: Candidate
     prior_temperature: float
-    model: PackedModel
-    rows: Sample
-    weights: NDArray[np.float64]
+    fold: Fold
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Rows to train on, and rows that judge."""
+
+    sums: Sums
+    sample: Sample
+    judged: Sample
+    prior: NDArray[np.float64]
+
+    def attempt(self, candidate: Candidate) -> _Attempt:
+        """A model of the rows to train on."""
+        classes, shares = self.sums.classes, self.sums.mass / self.sums.total
+        temperature = prior_temperature(candidate, self.judged, classes, shares)
+        model = candidate.model(classes, self.prior, temperature)
+        # Judged rows count as they would where the model is used.
+        shift = (self.prior / shares)[np.searchsorted(classes, self.judged.labels)]
+        return _Attempt(candidate, temperature, (model, self.judged, self.judged.weights * shift))
+
+
+def _part(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_]) -> _Part:
+    sums, sample = collected.without(is_judged, with_sample=bool(settings.refine))
+    sums = sums.with_rows()
+    judged = collected.pool.take(np.flatnonzero(is_judged))
+    judged = judged.take(np.flatnonzero(np.isin(judged.labels, sums.classes)))
+    return _Part(sums, sample, judged, _prior_of_part(settings, collected, sums))
 
 
 @dataclass(frozen=True)
 class _Trial:
     """Both kinds of models of a part of the rows."""
 
-    classes: NDArray[Any]
+    part: _Part
     closed: _Attempt
     refined: _Attempt | None
     refinement: Refinement | None
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """The classes of the models."""
+        return self.part.sums.classes
 
     def of(self, refined: bool) -> _Attempt:
         """The refined model, or the closed form."""
@@ -241,36 +308,19 @@ class _Trial:
 def _try(
     settings: Settings, collected: Collected, is_judged: NDArray[np.bool_], choices: _Choices
 ) -> _Trial:
-    sums, sample = collected.without(is_judged, with_sample=bool(settings.refine))
-    sums = sums.with_rows()
-    judged = collected.pool.take(np.flatnonzero(is_judged))
-    judged = judged.take(np.flatnonzero(np.isin(judged.labels, sums.classes)))
-    whitenings = _whitened(settings, sums, choices.penalties, sample)
+    part = _part(settings, collected, is_judged)
+    whitenings = _whitened(settings, part.sums, choices.penalties, part.sample)
     closed, start = (
-        closed_form(whitening, settings.n_bits, _deviation(sums), settings.seed, kind)
+        closed_form(whitening, settings.n_bits, _deviation(part.sums), settings.seed, kind)
         for whitening, kind in zip(whitenings, (choices.kind, choices.start), strict=True)
     )
-    prior, shares = _prior_of_part(settings, collected, sums), sums.mass / sums.total
-    # Judged rows count as they would where the model is used.
-    weights = judged.weights * (prior / shares)[np.searchsorted(sums.classes, judged.labels)]
-
-    def attempt(candidate: Candidate) -> _Attempt:
-        temperature = prior_temperature(candidate, judged, sums.classes, shares)
-        model = candidate.model(sums.classes, prior, temperature)
-        return _Attempt(candidate, temperature, model, judged, weights)
-
     refinement, refined = None, None
     if settings.refine and not settings.out_of_time:
-        refinement = refine(settings, start, sample, judged)
-        refined = attempt(refinement.candidate)
+        refinement = refine(settings, start, part.sample, part.judged)
+        refined = part.attempt(refinement.candidate)
     elif settings.refine:
         settings.print_line("refinement: skipped, max_time has passed")
-    return _Trial(
-        sums.classes,
-        attempt(candidate_of(closed)),
-        refined,
-        refinement,
-    )
+    return _Trial(part, part.attempt(candidate_of(closed)), refined, refinement)
 
 
 def _prior_of_part(settings: Settings, collected: Collected, sums: Sums) -> NDArray[np.float64]:

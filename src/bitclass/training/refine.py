@@ -19,7 +19,7 @@ from bitclass.arrays import class_blocks, sample_rows
 from bitclass.codes import make_distinct, pack, sign
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
-from bitclass.report import Epoch
+from bitclass.report import Epoch, Report
 from bitclass.training.closed_form import (
     ClosedForm,
     DenseWhitening,
@@ -40,12 +40,15 @@ from bitclass.training.sums import Sample, Sums
 __all__ = [
     "RESCORE_LENGTHS",
     "Candidate",
+    "Fitted",
+    "Fold",
     "Judged",
     "Refinement",
     "calibrated",
     "candidate_of",
     "choose",
     "judge",
+    "margin_sharpness",
     "prior_temperature",
     "refine",
     "score_deviation",
@@ -73,6 +76,20 @@ _SCORES_PER_BLOCK = 1 << 20  # over all threads
 # Margins in the softmax, in nats per logarithm of the number of classes, of a row whose bits are
 # all right, against the nearest other class.
 _NATS_OF_SIGNS, _NATS_OF_TANH = 1.5, 2.2
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The result of training.
+
+    Attributes
+    ----------
+    model : PackedModel, with the classes that have rows
+    report : Report
+    """
+
+    model: PackedModel
+    report: Report
 
 
 @dataclass(frozen=True)
@@ -121,7 +138,13 @@ def sharpness(closed: ClosedForm) -> tuple[float, float]:
     nats: classes on a line or a grid differ in few bits, so each bit counts for more. Where
     classes overlap so much that drawn rows are less certain, their sharpness is used.
     """
-    weights = closed.weights
+    of_signs, of_tanh = _drawn_sharpness(closed)
+    by_signs, by_tanh = margin_sharpness(closed.weights)
+    return min(by_signs, of_signs), min(by_tanh, of_tanh)
+
+
+def margin_sharpness(weights: NDArray[np.int8]) -> tuple[float, float]:
+    """Factors on the class scores by which right bits exceed the nearest class by given nats."""
     n_classes, n_bits = weights.shape
     some = weights[sample_rows(n_classes, 1024)].astype(np.float32)
     agreement = some @ some.T
@@ -129,8 +152,7 @@ def sharpness(closed: ClosedForm) -> tuple[float, float]:
     gap = float(np.mean(n_bits - agreement.max(axis=1)))
     nats = max(math.log(n_classes), math.log(n_bits) - 1.4)
     gap = max(gap, 2.0)
-    of_signs, of_tanh = _drawn_sharpness(closed)
-    return min(_NATS_OF_SIGNS * nats / gap, of_signs), min(_NATS_OF_TANH * nats / gap, of_tanh)
+    return _NATS_OF_SIGNS * nats / gap, _NATS_OF_TANH * nats / gap
 
 
 def candidate_of(closed: ClosedForm) -> Candidate:
@@ -535,9 +557,11 @@ def prior_temperature(
     return best_temperature(scores, at, rows.weights[some], np.log(shares))[0]
 
 
-def judge(
-    folds: list[tuple[PackedModel, Sample, NDArray[np.float64]]], rescore: int | None
-) -> Judged:
+#: A model, rows of its classes by which it is judged, and their weights.
+Fold = tuple[PackedModel, Sample, NDArray[np.float64]]
+
+
+def judge(folds: list[Fold], rescore: int | None) -> Judged:
     """Score rows that the models have not seen.
 
     Parameters

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bitclass._native import add_gram, class_sums
+from bitclass._native.ngrams import NgramFeatures
 from bitclass.arrays import Features, compute_dtype, dense_rows, row_blocks, sample_rows
 from bitclass.hash_function import RbfAnchors
 from bitclass.labels import check_label_kinds, joined_labels, which_classes
@@ -539,6 +540,7 @@ class Collected:
     sample : Sample of the summed rows
     n_rows : int, number of all rows
     sources : list of str, identities of the batches that were added, for those who keep them
+    text : NgramFeatures, optional, that made the rows of texts
     """
 
     def __init__(
@@ -550,6 +552,7 @@ class Collected:
         self._sampled: list[Sample] = []
         self.n_rows = 0
         self.sources: list[str] = []
+        self.text: NgramFeatures | None = None
 
     @property
     def classes(self) -> NDArray[Any]:

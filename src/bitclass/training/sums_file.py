@@ -20,7 +20,13 @@ from bitclass.storage import (
     open_file,
     write_file,
 )
-from bitclass.storage.model_file import ANCHOR_LAYOUT, anchors_from, saved_anchors
+from bitclass.storage.model_file import (
+    ANCHOR_LAYOUT,
+    anchors_from,
+    saved_anchors,
+    saved_text,
+    text_from,
+)
 from bitclass.training.sums import Collected, Sample, Sums
 
 __all__ = ["load_sums", "save_sums", "sums_path"]
@@ -41,6 +47,9 @@ _LAYOUT = {
     "shift": Expected("F64", ("features",)),
     "scale": Expected("F64", ("features",), low=_TINY),
     **ANCHOR_LAYOUT,
+    "text_ngrams": Expected("U8", (4,), required=False),
+    "text_columns": Expected("U32", ("text columns",), paired_with="text_ngrams"),
+    "text_idf": Expected("F16", ("text columns",), paired_with="text_ngrams"),
 }
 _DENSE_LAYOUT = {
     "gram": Expected("F64", ("features", "features")),
@@ -76,7 +85,10 @@ def save_sums(path: str | os.PathLike[str], collected: Collected) -> None:
         "scale": sums.scale,
         **_saved_matrix("feature_sums", sums.feature_sums),
         **saved_anchors(sums.anchors),
+        **saved_text(collected.text),
     }
+    if collected.text is not None and collected.text.columns is not None:
+        arrays["text_columns"] = collected.text.columns
     if sums.wide:
         arrays |= {"squares": sums.squares, "counts": sums.counts}
     else:
@@ -133,6 +145,7 @@ def load_sums(path: str | os.PathLike[str]) -> Collected:
         )
         collected = Collected(sums, fields["seed"])
         collected.sources = [str(source) for source in fields["sources"]]
+        collected.text = text_from(arrays, arrays.get("text_columns"), sums.n_features)
         for name, keep in (("pool", collected.keep_in_pool), ("sample", collected.keep_in_sample)):
             if f"{name}_labels" in arrays:
                 keep(_rows(name, arrays, classes, sums.n_features))

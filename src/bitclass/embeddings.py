@@ -44,6 +44,27 @@ class SentenceEmbeddings:
     library: str
     model: str
 
+    @classmethod
+    def of(cls, embedding: Any) -> SentenceEmbeddings:
+        """Embeddings by a model in memory, or by the one that a text names.
+
+        Parameters
+        ----------
+        embedding : str, or object with a method `encode` from a list of str to an array (n, d)
+            A text is that of `embeddings_named`.
+        """
+        if isinstance(embedding, str):
+            return embeddings_named(embedding)
+        if not callable(getattr(embedding, "encode", None)):
+            raise ValueError(
+                "embedding must be a model with a method encode, or a text such as "
+                f"'model2vec:FOLDER', found {embedding!r:.80}"
+            )
+        found = cls.__new__(cls)
+        found.__dict__.update(library=type(embedding).__module__, model=type(embedding).__name__)
+        found.__dict__["_model"] = embedding
+        return found
+
     def __post_init__(self) -> None:
         if self.library not in _LIBRARIES:
             raise ValueError(f"library must be one of {list(_LIBRARIES)}, found {self.library!r}")

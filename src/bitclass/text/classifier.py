@@ -1,0 +1,377 @@
+"""`TextClassifier`: texts in, labels out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bitclass._native import thread_limit
+from bitclass._native.ngrams import Lengths, NgramFeatures, as_texts
+from bitclass.arrays import Features
+from bitclass.checks import PARAMETER_CONSTRAINTS
+from bitclass.classifier import BinaryCodeClassifier
+from bitclass.embeddings import SentenceEmbeddings, recorded_embeddings
+from bitclass.model import PackedModel
+from bitclass.report import Epoch
+from bitclass.storage import ModelFileError, ProjectionType
+from bitclass.text.hasher import NgramHasher, csr_rows
+from bitclass.training.fit import Fitted
+from bitclass.training.settings import Settings
+from bitclass.training.sums import Collected
+
+__all__ = ["TextClassifier"]
+
+Texts = Iterable[str | bytes]
+
+
+class TextClassifier(BinaryCodeClassifier):
+    """Classifier of texts, by their n-grams or by sentence embeddings.
+
+    It is a `BinaryCodeClassifier` that takes texts wherever that one takes rows: a list or a column
+    of str, or bytes in UTF-8. Its model file takes texts, too, without scikit-learn.
+
+    Parameters
+    ----------
+    n_bits : int, default=256
+        Code length.
+    embedding : str, object or None, default=None
+        A model of `sentence-transformers` or `model2vec` that embeds the texts; by default they are
+        represented by their n-grams. Either ``"model2vec:NAME"`` or
+        ``"sentence-transformers:NAME"``, with the name or folder of a model, which a saved model
+        then finds again; or any object with a method `encode`, which cannot be saved.
+    char_ngrams, word_ngrams : (int, int) or None, default=(1, 3) and (1, 2)
+        Minimum and maximum length of n-grams of characters, within words, and of words.
+    min_df : int, default=2
+        N-grams that occur in fewer texts are ignored.
+    idf_power : float, default=0.5
+        Power of the inverse document frequencies: see `NgramHasher`.
+    alpha, refine, kernel, n_anchors, gamma, rescore, class_weight, prior, keep_sums, n_jobs,
+    max_time, random_state, verbose
+        As for `BinaryCodeClassifier`. `kernel` applies to embeddings only.
+
+    Attributes
+    ----------
+    classes_, weights_, projection_, intercept_, report_, sums_
+        As for `BinaryCodeClassifier`.
+
+    Notes
+    -----
+    N-grams that rows not used for training do not miss are dropped, and four bits are stored per
+    entry of `projection_` where they cost nothing: see docs/text.md. Document frequencies are those
+    of the first batch: n-grams that do not occur in `min_df` texts of it are not learned later.
+
+    Examples
+    --------
+    >>> from bitclass import TextClassifier
+    >>> texts = ["book a table for two", "a table for six", "will it rain", "is there rain today"]
+    >>> classifier = TextClassifier(n_bits=64, min_df=1, random_state=0)
+    >>> classifier.fit(texts, ["table", "table", "weather", "weather"])
+    TextClassifier(min_df=1, n_bits=64, random_state=0)
+    >>> classifier.predict(["a table please", "rain tomorrow"]).tolist()
+    ['table', 'weather']
+    >>> classifier.explain("rain tomorrow", n_ngrams=1)[0][0].strip() in "rain"
+    True
+    """
+
+    # The hasher and the embeddings check theirs.
+    _parameter_constraints: dict[str, Any] = PARAMETER_CONSTRAINTS | dict.fromkeys(
+        ("embedding", "char_ngrams", "word_ngrams", "min_df", "idf_power"), "no_validation"
+    )
+
+    _extractor: NgramFeatures | SentenceEmbeddings
+
+    def __init__(
+        self,
+        n_bits: int = 256,
+        *,
+        embedding: Any = None,
+        char_ngrams: Lengths = (1, 3),
+        word_ngrams: Lengths = (1, 2),
+        min_df: int = 2,
+        idf_power: float = 0.5,
+        alpha: float | str = "auto",
+        refine: bool | str = "auto",
+        kernel: str | None = None,
+        n_anchors: int | str = "auto",
+        gamma: float | str = "scale",
+        rescore: int | str = "auto",
+        class_weight: dict[Any, float] | str | None = None,
+        prior: str | ArrayLike = "train",
+        keep_sums: bool = False,
+        n_jobs: int | None = None,
+        max_time: float | None = None,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            n_bits,
+            alpha=alpha,
+            refine=refine,
+            kernel=kernel,
+            n_anchors=n_anchors,
+            gamma=gamma,
+            rescore=rescore,
+            class_weight=class_weight,
+            prior=prior,
+            keep_sums=keep_sums,
+            n_jobs=n_jobs,
+            max_time=max_time,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.embedding = embedding
+        self.char_ngrams = char_ngrams
+        self.word_ngrams = word_ngrams
+        self.min_df = min_df
+        self.idf_power = idf_power
+
+    def fit(
+        self,
+        X: Texts,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        *,
+        callback: Callable[[Epoch], Any] | None = None,
+    ) -> Self:
+        """Fit the model to texts.
+
+        Parameters
+        ----------
+        X : iterable of n_samples str or bytes
+        y : array-like of shape (n_samples,)
+        sample_weight, groups, callback
+            As for `BinaryCodeClassifier.fit`.
+
+        Returns
+        -------
+        self
+            If an exception is raised, the estimator is unchanged.
+        """
+        with self._unchanged_on_error():
+            texts = as_texts(X)
+            self._set_extractor([texts])
+            return super().fit(self._rows(texts), y, sample_weight, groups, callback=callback)
+
+    def fit_batches(
+        self,
+        batches: Callable[[], Iterable[tuple[Any, ...]]] | Iterable[tuple[Any, ...]],
+        *,
+        feature_names: Sequence[str] | None = None,
+        callback: Callable[[Epoch], Any] | None = None,
+    ) -> Self:
+        """Fit the model to texts read in batches, without keeping them in memory.
+
+        Parameters
+        ----------
+        batches : callable
+            Returns a new iterator of tuples of texts and y, or of texts, y and sample_weight, each
+            time: n-grams are counted in a first pass.
+        feature_names : ignored
+        callback : callable, optional
+            Called after each epoch of refinement: see `BinaryCodeClassifier.fit`.
+
+        Returns
+        -------
+        self
+            If an exception is raised, the estimator is unchanged.
+        """
+        if not callable(batches):
+            raise ValueError("batches must be a callable that returns a new iterator each time")
+
+        def rows() -> Iterator[tuple[Any, ...]]:
+            for texts, *others in batches():
+                yield self._rows(texts), *others
+
+        with self._unchanged_on_error():
+            self._set_extractor(texts for texts, *_ in batches())
+            return super().fit_batches(rows, callback=callback)
+
+    def partial_fit(
+        self,
+        X: Texts,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Add a batch of texts; the model is updated at the next `solve` or prediction.
+
+        Parameters
+        ----------
+        X : iterable of n_samples str or bytes
+        y : array-like of shape (n_samples,)
+            Labels; a batch may contain classes not seen before.
+        classes, sample_weight
+            As for `BinaryCodeClassifier.partial_fit`.
+
+        Returns
+        -------
+        self
+            If an exception is raised, no text of the batch was added.
+        """
+        with self._unchanged_on_error():
+            texts = as_texts(X)
+            if not self.__sklearn_is_fitted__():
+                self._set_extractor([texts])
+            else:
+                self._require_sums(ValueError)  # before the work
+            return super().partial_fit(self._rows(texts), y, classes, sample_weight)
+
+    def explain(
+        self, text: str | bytes, label: Any = None, n_ngrams: int = 10
+    ) -> list[tuple[str, float]]:
+        """N-grams of a text that contribute most to the score of a class.
+
+        Parameters
+        ----------
+        text : str or bytes
+        label : label of a class, optional
+            By default the predicted class.
+        n_ngrams : int, default=10
+
+        Returns
+        -------
+        list of (str, float)
+            See `PackedModel.explain`.
+        """
+        return self.packed().explain(text, label, n_ngrams)
+
+    def packed(self) -> PackedModel:
+        """The model without the estimator: it takes texts.
+
+        Returns
+        -------
+        PackedModel
+        """
+        model = super().packed()
+        if isinstance(self._extractor, SentenceEmbeddings):
+            model.embedding = self._extractor
+            if isinstance(self.embedding, str):
+                model.summary["extractor"] = self._extractor.specification()
+        return model
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        projection: ProjectionType | None = None,
+        sums: bool = False,
+    ) -> None:
+        """Save the model to a file, which takes texts.
+
+        Parameters
+        ----------
+        path : str or path
+        projection : {"float32", "float16", "int8", "int4", "1bit"}, optional
+            Data type in which to save `projection_`: by default the smallest that is exact. "1bit"
+            takes a quarter of the space of "int4", and costs about a point of accuracy.
+        sums : bool, default=False
+            Whether to save the sums too: see `BinaryCodeClassifier.save`.
+        """
+        if self.embedding is not None and not isinstance(self.embedding, str):
+            raise ValueError(
+                "a model can be saved if its embedding is given by name, such as "
+                "embedding='model2vec:FOLDER', so that it is found again"
+            )
+        super().save(path, projection=projection, sums=sums)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Load an estimator from a file written by `save`, and the sums if they are beside it.
+
+        Parameters
+        ----------
+        path : str or path
+            The file need not be trusted. An embedding that it names is used if it is cached, or in
+            the folder of the file.
+
+        Returns
+        -------
+        TextClassifier
+        """
+        classifier = super().load(path)
+        fitted, collected = classifier._state.fitted, classifier._state.collected
+        assert fitted is not None
+        model = fitted.model
+        features = model.text if collected is None else collected.text
+        extractor = features or recorded_embeddings(model.summary, os.path.dirname(path) or ".")
+        if extractor is None:
+            raise ModelFileError(f"{os.fspath(path)}: the model was not fitted on texts")
+        classifier._extractor = extractor
+        for name in ("char_ngrams", "word_ngrams"):
+            lengths = getattr(classifier, name)
+            setattr(classifier, name, None if lengths is None else tuple(lengths))
+        parameters = classifier.get_params(deep=False)
+        classifier._state = replace(classifier._state, parameters=parameters)
+        return classifier
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _set_extractor(self, batches: Iterable[Texts]) -> None:
+        """Choose how texts become rows; n-grams are counted in all batches."""
+        if self.embedding is not None:
+            self._extractor = SentenceEmbeddings.of(self.embedding)
+            return
+        if self.kernel is not None:
+            raise ValueError(f"kernel={self.kernel!r} needs an embedding, found embedding=None")
+        hasher = NgramHasher(
+            char_ngrams=self.char_ngrams,
+            word_ngrams=self.word_ngrams,
+            min_df=self.min_df,
+            idf_power=self.idf_power,
+        )
+        for texts in batches:
+            hasher.partial_fit(texts)
+        hasher.check_columns()
+        self._extractor = hasher.features_
+
+    def _rows(self, texts: Texts) -> Features:
+        texts = as_texts(texts)
+        if isinstance(self._extractor, NgramFeatures):
+            return csr_rows(self._extractor, texts)
+        return self._extractor.rows(texts)
+
+    def _start(
+        self,
+        settings: Settings,
+        X: Features,
+        weights: NDArray[np.float64],
+        max_bytes: int | None = None,
+    ) -> Collected:
+        collected = super()._start(settings, X, weights, max_bytes)
+        if isinstance(self._extractor, NgramFeatures):
+            collected.text = self._extractor
+        return collected
+
+    def _learn(
+        self,
+        settings: Settings,
+        collected: Collected,
+        *,
+        keep: bool,
+        before: Fitted | None = None,
+    ) -> None:
+        super()._learn(settings, collected, keep=keep, before=before)
+        fitted = self._state.fitted
+        if fitted is not None and isinstance(self._extractor, NgramFeatures):
+            model = fitted.model.with_text(self._extractor)
+            self._state = replace(self._state, fitted=replace(fitted, model=model))
+
+    @contextmanager
+    def _predicting(self, X: Any) -> Iterator[tuple[PackedModel, Any]]:
+        model = self.solve().packed()
+        with thread_limit(self.n_jobs):
+            yield model, as_texts(X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        tags.input_tags.sparse = False
+        return tags

@@ -1,0 +1,64 @@
+"""Smaller projections of wide rows: four bits per entry, and fewer columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from bitclass.training.closed_form import ENTRIES_LEFT
+from bitclass.training.refine import Candidate, Judged
+from bitclass.training.sums import Sums
+
+__all__ = ["Compaction", "compactions", "in_four_bits", "loss", "with_columns"]
+
+#: Makes a candidate smaller.
+Compaction = Callable[[Candidate], Candidate]
+
+# Shares of the columns that may be kept, smallest first.
+_KEPT_SHARES = (0.35, 0.4, 0.5, 0.6, 0.7, 0.8)
+# Rise of the `loss` from which on the judged rows miss columns, or more than four bits. Noise of
+# rounding costs likelihood before it costs accuracy.
+_MAX_LOSS_OF_COLUMNS, _MAX_LOSS_OF_ROUNDING = 0.01, 0.05
+
+
+def compactions(sums: Sums) -> list[tuple[list[Compaction], float]]:
+    """Ways to make a candidate smaller, the smallest first, and the `loss` each may cost."""
+    fewer = [partial(with_columns, sums=sums, share=share) for share in _KEPT_SHARES]
+    return [([in_four_bits], _MAX_LOSS_OF_ROUNDING), (list(fewer), _MAX_LOSS_OF_COLUMNS)]
+
+
+def loss(judged: Judged) -> float:
+    """Mean negative log-likelihood of the judged rows, in nats."""
+    likelihoods = judged.log_likelihoods(judged.temperature)
+    return -float(np.average(likelihoods, weights=judged.weights))
+
+
+def in_four_bits(candidate: Candidate) -> Candidate:
+    """The candidate with four bits per entry of the projection."""
+    return replace(candidate, hash_function=candidate.hash_function.in_few_bits(4))
+
+
+def with_columns(candidate: Candidate, sums: Sums, share: float) -> Candidate:
+    """The candidate with the columns that matter most.
+
+    A column adds its mean square times that of its row of P to the variance of the bit scores. If
+    rows would be left with few entries, all columns are kept: judged rows cannot tell what is lost
+    with a column that occurs once.
+
+    Parameters
+    ----------
+    candidate : Candidate, of wide rows
+    sums : Sums, of all rows
+    share : float, share of the columns that are kept
+    """
+    h = candidate.hash_function
+    assert h.columns is not None
+    variance = np.einsum("kr,kr->k", h.projection, h.projection) * sums.squares[h.columns]
+    kept = np.argsort(-variance, kind="stable")[: math.ceil(share * len(variance))]
+    if sums.counts[h.columns[kept]].sum() < ENTRIES_LEFT * sums.n_rows:
+        return candidate
+    return replace(candidate, hash_function=h.with_columns(np.sort(kept)))
