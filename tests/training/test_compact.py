@@ -89,8 +89,8 @@ def test_judged_rows_decide(monkeypatch):
     h = small.packed().hash_function
     assert h.entry_bits == 4
     assert np.mean(h.columns < 1500) > 0.7
-    for name in ("MAX_LOSS_OF_COLUMNS", "MAX_LOSS_OF_ROUNDING"):
-        monkeypatch.setattr(f"bitclass.training.fit.{name}", -np.inf)
+    for name in ("_MAX_LOSS_OF_COLUMNS", "_MAX_LOSS_OF_ROUNDING"):
+        monkeypatch.setattr(f"bitclass.training.compact.{name}", -np.inf)
     whole = BinaryCodeClassifier(**parameters).fit(X[:1200], y[:1200])
     assert whole.packed().hash_function.entry_bits == 8
     assert len(whole.projection_) > 1.2 * len(small.projection_)

@@ -419,8 +419,9 @@ def _around_means(
     unseen: bool,
 ) -> NDArray[np.float32]:
     """Class means plus noise (m, k), and the variance of the means that rows do not determine."""
-    if unseen:
-        noise *= np.float32(math.sqrt(whitening.temperature))
+    if unseen:  # rows that were not seen scatter more, on average along the means' directions
+        within = whitening.between @ whitening.within**2 / whitening.between.sum()
+        noise *= np.float32(math.sqrt(max(whitening.temperature / within, 1.0)))
     noise += whitening.means[y]
     if unseen:
         n, between = whitening.sums.rows_per_class[y, None], whitening.between
@@ -1016,9 +1017,10 @@ def closed_form(
     means, random = whitening.means, np.random.default_rng(seed)
     q = int(np.count_nonzero(whitening.between > 0))
     between = whitening.between[:q]
-    y = random.integers(len(means), size=_DRAWN_ROWS)
+    shares = whitening.sums.mass / whitening.sums.total
+    y = random.choice(len(means), _DRAWN_ROWS, p=shares)
     A = whitening.draw(y, random, unseen=True)
-    at = np.arange(len(y)), y
+    at, log_shares = (np.arange(len(y)), y), np.log(shares)
     # Directions in which classes hardly differ may get fewer bits: in proportion to how much of
     # the variance along them is between classes.
     scales = {
@@ -1035,7 +1037,7 @@ def closed_form(
     is_fitted = is_compared and bool(whitening.sums.rows_per_class.max() > 1.0 + 1e-9)
     if kind is not None:
         is_fitted = kind.spread is not None
-    best: list[tuple[float, ClosedForm]] = []
+    tried: list[tuple[float, float, ClosedForm]] = []
     for name in names if kind is None else [kind.weights]:
         full = np.zeros((means.shape[1], n_bits))
         if name in scales:
@@ -1062,15 +1064,22 @@ def closed_form(
             if len(names) == 1:
                 return model
             scores = drawn_scores(model, A)
-            temperature, likelihood, _ = best_temperature(scores, at)
+            temperature, likelihood, accuracy = best_temperature(scores, at, None, log_shares)
             if spread is None and len(means) <= _MAX_BIASED_CLASSES:
-                bias = _drawn_bias(scores, y, temperature)
+                bias = _drawn_bias(scores, y, temperature, log_shares)
                 model = replace(model, bias=bias)
-                likelihood = best_temperature(scores + bias, at)[1]
-            best.append((likelihood, model))
-    best.sort(key=lambda pair: -pair[0])
-    start = next((model.kind for _, model in best if model.kind.spread is None), best[0][1].kind)
-    return replace(best[0][1], start=start)
+                _, likelihood, accuracy = best_temperature(scores + bias, at, None, log_shares)
+            tried.append((accuracy, likelihood, model))
+    refinable = [each for each in tried if each[2].kind.spread is None] or tried
+    return replace(_best(tried), start=_best(refinable).kind)
+
+
+def _best(tried: list[tuple[float, float, ClosedForm]]) -> ClosedForm:
+    """The most likely of the models that are as accurate as the best, up to a standard error."""
+    accuracy = max(each[0] for each in tried)
+    error = math.sqrt(accuracy * (1.0 - accuracy) / _DRAWN_ROWS)
+    good = [each for each in tried if each[0] >= accuracy - error]
+    return max(good, key=lambda each: each[1])[2]
 
 
 def drawn_scores(model: ClosedForm, A: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -1081,7 +1090,10 @@ def drawn_scores(model: ClosedForm, A: NDArray[np.float32]) -> NDArray[np.float3
 
 
 def _drawn_bias(
-    scores: NDArray[np.float32], y: NDArray[np.intp], temperature: float
+    scores: NDArray[np.float32],
+    y: NDArray[np.intp],
+    temperature: float,
+    log_shares: NDArray[np.float64],
 ) -> NDArray[np.float32]:
     """Bias (C,) with which as many drawn rows are assigned to each class as were drawn from it.
 
@@ -1090,7 +1102,7 @@ def _drawn_bias(
     counts = np.bincount(y, minlength=scores.shape[1])
     bias = np.zeros(scores.shape[1], dtype=np.float32)
     for _ in range(4):
-        logits = scores / np.float32(temperature) + bias
+        logits = scores / np.float32(temperature) + (bias + log_shares.astype(np.float32))
         logits -= logits.max(axis=1, keepdims=True)
         np.exp(logits, out=logits)
         logits /= logits.sum(axis=1, keepdims=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,11 +77,10 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
     trials = [_try(of_parts, collected, part, choices) for part in parts]
     of_closed = _judged([trial.closed for trial in trials], settings.rescore)
     of_refined = _judged([trial.refined for trial in trials], settings.rescore)
-    # Models of folds lack a third of the rows, which refinement misses more than the closed form.
     accepted = (
         of_closed is not None
         and of_refined is not None
-        and choose(of_closed, of_refined, 1.0 if len(trials) == 1 else 0.0)
+        and choose(of_closed, of_refined)
         and not (len(trials) > 1 and settings.out_of_time)
     )
     attempts, judged = [trial.of(accepted) for trial in trials], of_closed
@@ -147,7 +147,8 @@ def _with_prior(
     """The model for the prior of its classes, at the temperature of the judged models."""
     mass = collected.masses()
     temperatures = [attempt.prior_temperature for attempt in attempts] or [1 / candidate.sharpness]
-    return candidate.model(classes, _prior(settings, mass[mass > 0]), float(np.mean(temperatures)))
+    temperature = math.exp(float(np.mean(np.log(temperatures))))
+    return candidate.model(classes, _prior(settings, mass[mass > 0]), temperature)
 
 
 @dataclass(frozen=True)

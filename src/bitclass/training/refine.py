@@ -599,7 +599,7 @@ def judge(folds: list[Fold], rescore: int | None) -> Judged:
         if min(other, n_classes) == min(found.length, n_classes):
             continue
         more = judged(other)
-        if choose(found, more, 1.0):
+        if choose(found, more):
             found = more
     return found
 
@@ -641,8 +641,8 @@ def _score_gaps(model: PackedModel, X: Any, y: NDArray[np.intp]) -> tuple[NDArra
     return listed, counts, gap, best
 
 
-def choose(one: Judged, other: Judged, errors: float) -> bool:
-    """Whether another model is accepted: it must be better by more than so many standard errors.
+def choose(one: Judged, other: Judged) -> bool:
+    """Whether another model is accepted: it must be better by more than a standard error.
 
     It may be so in the log-likelihood of the judged rows, each model at its own temperature, which
     tells more than the number of correct predictions if rows are few, or in their accuracy; and it
@@ -651,7 +651,7 @@ def choose(one: Judged, other: Judged, errors: float) -> bool:
     likelihoods = [each.log_likelihoods(each.temperature) for each in (one, other)]
     correct = [each.correct.astype(np.float64) for each in (one, other)]
     gains = [_gain(after - before, other.weights) for before, after in (likelihoods, correct)]
-    return max(gains) > errors and min(gains) > -1.0
+    return max(gains) > 1.0 and min(gains) > -1.0
 
 
 def _gain(differences: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
