@@ -68,7 +68,7 @@ _ROWS_PER_BLOCK = 1024
 _TYPICALITY_QUANTILES = 256
 _MIN_DRAWN_SHARE = 1 / 32  # fewer drawn rows cost more than they bring
 #: Short-list lengths that ``rescore="auto"`` chooses from; the first is the default.
-RESCORE_LENGTHS = (16, 0, 64)
+RESCORE_LENGTHS = (16, 64)
 _MAX_BIASED_CLASSES = 1024
 # Number of (row, class) pairs that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
@@ -131,14 +131,20 @@ def score_deviation(rows_per_class: float) -> float:
     return 0.7 * float(np.clip((rows_per_class / 100.0) ** (1.0 / 6.0), 0.6, 1.6))
 
 
-def sharpness(closed: ClosedForm) -> tuple[float, float]:
+def sharpness(
+    closed: ClosedForm, rows: NDArray[np.float32] | None = None, y: NDArray[np.intp] | None = None
+) -> tuple[float, float]:
     """Factors on the class scores in the softmax, by sign and by tanh.
 
     With them a row whose bits are all right exceeds the nearest other class by a given number of
     nats: classes on a line or a grid differ in few bits, so each bit counts for more. Where
-    classes overlap so much that drawn rows are less certain, their sharpness is used.
+    classes overlap so much that rows are less certain, their sharpness is used: that of rows drawn
+    from the sums, or of given rows (m, k) of the classes `y` if these are more certain.
     """
-    of_signs, of_tanh = _drawn_sharpness(closed)
+    of_signs, of_tanh = _likely_sharpness(closed)
+    if rows is not None:
+        more = _likely_sharpness(closed, rows, y)
+        of_signs, of_tanh = max(of_signs, more[0]), max(of_tanh, more[1])
     by_signs, by_tanh = margin_sharpness(closed.weights)
     return min(by_signs, of_signs), min(by_tanh, of_tanh)
 
@@ -158,14 +164,17 @@ def margin_sharpness(weights: NDArray[np.int8]) -> tuple[float, float]:
 def candidate_of(closed: ClosedForm) -> Candidate:
     """The closed form as a candidate."""
     hash_function = closed.whitening.hash_function(closed.Q, closed.t)
-    return Candidate(hash_function, closed.weights, closed.bias, _drawn_sharpness(closed)[1])
+    return Candidate(hash_function, closed.weights, closed.bias, _likely_sharpness(closed)[1])
 
 
-def _drawn_sharpness(closed: ClosedForm) -> tuple[float, float]:
-    """Inverse temperatures at which rows drawn from the sums are most likely, by sign and tanh."""
+def _likely_sharpness(
+    closed: ClosedForm, A: NDArray[np.float32] | None = None, y: NDArray[np.intp] | None = None
+) -> tuple[float, float]:
+    """Inverse temperatures at which rows are most likely, by sign and tanh; see `sharpness`."""
     random, n_classes = np.random.default_rng(0), len(closed.weights)
-    y = random.integers(n_classes, size=512)
-    A = closed.whitening.draw(y, random, unseen=True)
+    if A is None or y is None:
+        y = random.integers(n_classes, size=512)
+        A = closed.whitening.draw(y, random, unseen=True)
     F = A @ closed.Q.astype(np.float32) + closed.t.astype(np.float32)
     some = np.unique(np.concatenate([y, np.arange(0, n_classes, 1 + n_classes // 4096)]))
     weights = closed.weights[some].astype(np.float32)
@@ -405,7 +414,11 @@ def _start(
                 found[part] = sign(whitening.means[part] @ projection.matrix + projection.intercept)
             return found
 
-    objective = Objective(sharpness(closed), rows.log_shares)
+    some = sample_rows(len(rows), 512)
+    # Where the means are known, the rows are as good as unseen ones.
+    known = isinstance(whitening, DenseWhitening) and rows.drawn_share == 0.0
+    given = (rows.rows[some], rows.y[some]) if known else ()
+    objective = Objective(sharpness(closed, *given), rows.log_shares)
     bias = np.zeros(n_classes, dtype=np.float32)
     if isinstance(rows, _RowsOfClasses) and _is_sparse(whitening):
         of_classes = whitening.class_rows()
