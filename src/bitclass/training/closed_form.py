@@ -18,7 +18,14 @@ import scipy.optimize
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bitclass._native import SparseRows
+from bitclass._native import (
+    SparseRows,
+    add_gram,
+    cholesky,
+    class_sums,
+    product,
+    solve_triangular,
+)
 from bitclass.arrays import Features, class_blocks, sample_rows, signs
 from bitclass.codes import sign
 from bitclass.hash_function import HashFunction
@@ -137,8 +144,7 @@ class _Scatter:
         gram = sums.gram - total * np.outer(shift, shift)
         between = np.zeros_like(gram)
         for part in class_blocks(n_classes):
-            weighted = (means[part] - shift) * np.sqrt(sums.mass[part])[:, None]
-            between += weighted.T @ weighted
+            add_gram((means[part] - shift) * np.sqrt(sums.mass[part])[:, None], between)
         within = gram - between
         self.n_within = sums.effective_rows - n_classes
         if self.n_within < 0.5 * sums.effective_rows / n_classes:
@@ -169,15 +175,20 @@ class _Scatter:
         mean = float(np.mean((np.diag(self.within) * units)[usable]))
         return np.where(usable, max(mean, 1e-30) / units, 1.0)
 
-    def factor(self, alpha: float, own_units: bool) -> NDArray[np.float64]:
-        """Lower Cholesky factor of the penalised scatter."""
+    def factor(
+        self, alpha: float, own_units: bool
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Lower Cholesky factor L of the penalised scatter, and the penalty D (d,) on its diagonal.
+
+        The scatter within classes of whitened rows is then I - L^-1 D L^-T.
+        """
         penalised = self.within.copy()
         penalty = self.penalties(own_units)
         for _ in range(8):  # rounding of the sums may exceed a small penalty
             np.fill_diagonal(penalised, np.diag(self.within) + alpha * penalty)
             try:
-                return np.asarray(scipy.linalg.cholesky(penalised, lower=True, check_finite=False))
-            except scipy.linalg.LinAlgError:
+                return cholesky(penalised), alpha * penalty
+            except np.linalg.LinAlgError:
                 alpha = 10.0 * max(alpha, 1e-8)
         raise ValueError("X: the sums over the rows are not those of real numbers")
 
@@ -201,18 +212,17 @@ class DenseWhitening:
         sums = self.sums = scatter.sums
         self.temperature, self.centre = penalty.temperature, scatter.centre
         self.alpha, self.own_units = penalty.alpha, penalty.own_units
-        factor = scatter.factor(penalty.alpha, penalty.own_units)
-        white = _solve(factor, scatter.means.T).T
+        factor, added = scatter.factor(penalty.alpha, penalty.own_units)
+        white = solve_triangular(factor, scatter.means.T).T
         basis = _directions(white, min(len(sums.classes) - 1, n_directions, *white.shape))
         n_means = basis.shape[1]
-        residual = _solve(factor, _solve(factor, scatter.within).T)
         if n_extra:
-            basis = _with_extra(basis, residual, n_extra)
-        self.transform = _solve(factor, basis, transposed=True)
+            basis = _with_extra(basis, factor, added, n_extra)
+        self.transform = solve_triangular(factor, basis, transposed=True)
+        self.covariance = _whitened_scatter(basis, self.transform, added)
         self.transform[scatter.constant] = 0.0
-        self.covariance = basis.T @ residual @ basis
         self.within = np.sqrt(np.maximum(np.diag(self.covariance), 1e-12))
-        means = white @ basis
+        means = product(white, basis)
         self.between, shrunken, self.unknown = _shrunken_means(
             means[:, :n_means], sums.rows_per_class, self.within[:n_means] ** 2
         )
@@ -264,14 +274,11 @@ class DenseWhitening:
         )
 
 
-def _solve(
-    factor: NDArray[np.float64], values: NDArray[np.float64], *, transposed: bool = False
+def _whitened_scatter(
+    basis: NDArray[np.float64], along: NDArray[np.float64], added: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    return np.asarray(
-        scipy.linalg.solve_triangular(
-            factor, values, lower=True, trans="T" if transposed else "N", check_finite=False
-        )
-    )
+    """Scatter within classes (k, k) along whitened directions (d, k); see `_Scatter.factor`."""
+    return product(basis.T, basis) - product(along.T, along * added[:, None])
 
 
 def _directions(means: NDArray[np.float64], q: int) -> NDArray[np.float64]:
@@ -280,12 +287,12 @@ def _directions(means: NDArray[np.float64], q: int) -> NDArray[np.float64]:
     if min(n_classes, d) > _MAX_EXACT_DIRECTIONS and 2 * q < min(n_classes, d):
         found = np.random.default_rng(0).standard_normal((d, q + 16))
         for _ in range(3):
-            found = _orthonormal(means.T @ (means @ found))
-        vectors = scipy.linalg.eigh(_square(means @ found), check_finite=False)[1]
-        return np.asarray(found @ vectors[:, ::-1][:, :q])
+            found = _orthonormal(product(means.T, product(means, found)))
+        vectors = scipy.linalg.eigh(_square(product(means, found)), check_finite=False)[1]
+        return product(found, vectors[:, ::-1][:, :q])
     if n_classes <= d:
         values, vectors = scipy.linalg.eigh(_square(means.T), check_finite=False)
-        return _orthonormal(means.T @ vectors[:, np.argsort(-values)[:q]])
+        return _orthonormal(product(means.T, vectors[:, np.argsort(-values)[:q]]))
     vectors = scipy.linalg.eigh(_square(means), subset_by_index=(d - q, d - 1), check_finite=False)[
         1
     ]
@@ -293,7 +300,9 @@ def _directions(means: NDArray[np.float64], q: int) -> NDArray[np.float64]:
 
 
 def _square(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    return matrix.T @ matrix
+    square = np.zeros((matrix.shape[1], matrix.shape[1]))
+    add_gram(matrix, square)
+    return square
 
 
 def _orthonormal(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -301,7 +310,10 @@ def _orthonormal(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _with_extra(
-    basis: NDArray[np.float64], covariance: NDArray[np.float64], n_extra: int
+    basis: NDArray[np.float64],
+    factor: NDArray[np.float64],
+    added: NDArray[np.float64],
+    n_extra: int,
 ) -> NDArray[np.float64]:
     """Basis extended by the directions of largest variance, found by subspace iteration."""
     d, q = basis.shape
@@ -313,13 +325,14 @@ def _with_extra(
     else:
         found = np.random.default_rng(0).standard_normal((d, min(n_extra + 16, d - q)))
         for _ in range(3):
-            found -= basis @ (basis.T @ found)
-            found = _orthonormal(covariance @ found)
-    found -= basis @ (basis.T @ found)
+            found -= product(basis, product(basis.T, found))
+            along = solve_triangular(factor, found, transposed=True)
+            found = _orthonormal(found - solve_triangular(factor, along * added[:, None]))
+    found -= product(basis, product(basis.T, found))
     found = _orthonormal(found)
-    small = found.T @ covariance @ found
-    _, vectors = scipy.linalg.eigh(small, check_finite=False)
-    return np.concatenate([basis, found @ vectors[:, ::-1][:, :n_extra]], axis=1)
+    along = solve_triangular(factor, found, transposed=True)
+    _, vectors = scipy.linalg.eigh(_whitened_scatter(found, along, added), check_finite=False)
+    return np.concatenate([basis, product(found, vectors[:, ::-1][:, :n_extra])], axis=1)
 
 
 def _shrunken_means(
@@ -344,21 +357,23 @@ def _shrunken_means(
         observed = np.maximum(observed, 1e-30)
         return observed, means.astype(np.float32), np.full(n_classes, 0.5)
     lowest = np.maximum(_MIN_BETWEEN * observed, 1e-30)
+    # Classes with as many rows are as well known: their squares are added up once.
+    counts, which, n_equal = np.unique(counts, return_inverse=True, return_counts=True)
+    n, n_equal = counts[:, None], n_equal[:, None]
+    squares = np.zeros((len(counts), len(observed)))
+    for part in class_blocks(n_classes):
+        class_sums(means[part] ** 2, which[part], None, squares)
     between = observed
     for _ in range(3):  # each class counts by how well its mean is known
-        sums, total = np.zeros((2, len(observed)))
-        for part in class_blocks(n_classes):
-            share = counts[part, None] / (within + counts[part, None] * between)
-            sums += np.einsum("cq,cq->q", share, means[part] ** 2 - within / counts[part, None])
-            total += share.sum(axis=0)
-        between = np.maximum(sums / total * (n_classes / max(n_classes - 1, 1)), lowest)
+        share = n / (within + n * between)
+        found = np.einsum("cq,cq->q", share, squares - n_equal * within / n)
+        found /= (n_equal * share).sum(axis=0)
+        between = np.maximum(found * (n_classes / max(n_classes - 1, 1)), lowest)
+    known = n * between / (within + n * between)
     shrunken = np.empty(means.shape, dtype=np.float32)
-    unknown = np.empty(n_classes)
     for part in class_blocks(n_classes):
-        known = counts[part, None] * between
-        known /= within + known
-        shrunken[part] = means[part] * known
-        unknown[part] = 1.0 - known @ between / between.sum()
+        shrunken[part] = means[part] * known[which[part]]
+    unknown = (1.0 - known @ between / between.sum())[which]
     return between, shrunken, unknown
 
 
@@ -487,13 +502,13 @@ def leave_one_out(
     weights : (m,) in units of effective rows
     """
     n = scatter.sums.rows_per_class
-    factor = scatter.factor(alpha, own_units)
-    white = _solve(factor, scatter.means.T).T
-    A = _solve(factor, Z.T).T
+    factor, added = scatter.factor(alpha, own_units)
+    white = solve_triangular(factor, scatter.means.T).T
+    A = solve_triangular(factor, Z.T).T
     basis = _directions(white, min(len(n) - 1, _LEAVE_ONE_OUT_DIRECTIONS, *white.shape))
-    means = white @ basis
-    along = _solve(factor, basis, transposed=True)
-    within = np.maximum(np.einsum("dq,dq->q", along, scatter.within @ along), 1e-12)
+    means = product(white, basis)
+    along = solve_triangular(factor, basis, transposed=True)
+    within = np.maximum(1.0 - added @ along**2, 1e-12)
     between, shrunken, _ = _shrunken_means(means, n, within)
     r = A - white[y]
     rr = np.einsum("md,md->m", r, r)
@@ -501,15 +516,16 @@ def leave_one_out(
     left = np.maximum(n_y - weights, 1e-9)
     w = weights * n_y / (left * max(scatter.n_within, 1.0))
     gain = w / np.maximum(1.0 - w * rr, 1e-9)
-    Aq, rq = A @ basis, r @ basis
+    Aq = product(A, basis)
+    rq = Aq - means[y]
     ar = np.einsum("md,md->m", A, r)
     classes = np.arange(len(n))
     if len(classes) > _LEAVE_ONE_OUT_CLASSES:  # the true classes, and a sample of the others
         step = len(classes) // _LEAVE_ONE_OUT_CLASSES
         classes = np.unique(np.concatenate([y, classes[::step]]))
     M = shrunken[classes].astype(np.float64)
-    across = rq @ M.T
-    scores = Aq @ M.T - 0.5 * np.einsum("cq,cq->c", M, M)
+    across = product(rq, M.T)
+    scores = product(Aq, M.T) - 0.5 * np.einsum("cq,cq->c", M, M)
     scores += gain[:, None] * (ar[:, None] * across - 0.5 * across**2)
     # The mean of the row's own class, without the row. Part of it lies outside the directions of
     # the class means; it is shrunken like an average direction.

@@ -52,7 +52,7 @@ __all__ = [
 # Row visits in total, at most and at least, and epochs; similarities to anchors need more.
 _MAX_EPOCHS, _MAX_VISITS, _MIN_VISITS = 12, 250_000, 40_000
 _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
-_ROWS_PER_STEP, _ROWS_PER_LARGE_STEP, _MANY_ROWS = 256, 512, 20_000
+_ROWS_PER_STEP, _ROWS_PER_LARGE_STEP, _MANY_ROWS = 256, 512, 10_000
 # The same for wide rows.
 _WIDE_EPOCHS, _MAX_WIDE_VISITS, _MIN_WIDE_VISITS = 5, 1_000_000, 50_000
 # The same if weights are class means: visits of each class, and classes per step to start from.
@@ -371,7 +371,6 @@ def refine(settings: Settings, closed: ClosedForm, sample: Sample, judged: Sampl
             stopped = "callback"
         elif settings.out_of_time and not steps.finished:
             stopped = "max_time"
-    steps.close()
     return Refinement(_refined(closed, steps), tuple(epochs), stopped)
 
 
