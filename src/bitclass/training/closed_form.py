@@ -996,16 +996,16 @@ def _rotated(
     rows32, blocks = chosen.astype(np.float32), []
     for _ in range(math.ceil(n_bits / k)):
         rotation = _nearest_rotation(axes @ random.standard_normal(chosen.shape))
+        rotation = rotation.astype(np.float32)  # the signs of rows need no more digits
         for _ in range(n_rounds):
-            corners = signs(rows32 @ rotation.astype(np.float32))
-            rotation = _nearest_rotation((rows32.T @ corners).astype(np.float64))
-        blocks.append(rotation)
+            rotation = _nearest_rotation(rows32.T @ signs(rows32 @ rotation))
+        blocks.append(_nearest_rotation(rotation.astype(np.float64)))
     Q = np.zeros((means.shape[1], n_bits))
     Q[:k] = np.concatenate(blocks, axis=1)[:, :n_bits]
     return Q, -(centre @ Q[:k])
 
 
-def _nearest_rotation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+def _nearest_rotation(matrix: NDArray[Any]) -> NDArray[Any]:
     left, _, right = scipy.linalg.svd(matrix, full_matrices=False, check_finite=False)
     return np.asarray(left @ right)
 
