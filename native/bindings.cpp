@@ -301,7 +301,8 @@ nb::object product_of(nb::handle a, bool a_transposed, nb::handle b, bool b_tran
     const Array<const Float> left(a, "a", {kAny, kAny}), right(b, "b", {kAny, kAny});
     const std::size_t m = left.shape(a_transposed), k = left.shape(!a_transposed), n = right.shape(!b_transposed);
     if (right.shape(b_transposed) != k) {
-        refuse_value("b: expected length " + std::to_string(k) + ", found " + std::to_string(right.shape(b_transposed)));
+        const std::size_t found = right.shape(b_transposed);
+        refuse_value("b: expected length " + std::to_string(k) + ", found " + std::to_string(found));
     }
     require_blas({m, n, k});
     const NewArray<Float> out(m, n);
@@ -373,7 +374,8 @@ void step_of_adam(nb::handle left, nb::handle right, float rate, std::tuple<floa
     const FloatArray A(left, "left", {kAny, kAny});
     const FloatArray B(right, "right", {A.shape(0), kAny});
     const std::size_t m = A.shape(0), k = A.shape(1), r = B.shape(1);
-    const Array<float> moved(values, "values", {k, r}), mean(means, "means", {k, r}), square(squares, "squares", {k, r});
+    const Array<float> moved(values, "values", {k, r}), mean(means, "means", {k, r});
+    const Array<float> square(squares, "squares", {k, r});
     std::optional<Array<float>> of_values;
     if (!signs.is_none()) of_values.emplace(signs, "signs", Shape{k, r});
     require_blas({m, k, r});

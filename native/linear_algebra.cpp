@@ -31,8 +31,8 @@ void product(Matrix<Float> a, Matrix<Float> b, std::size_t m, std::size_t n, std
         const std::size_t row = tile % n_row_tiles * n_rows, column = tile / n_row_tiles * kColumnsPerTile;
         const Matrix<Float> of_a{a.data + row * (a.transposed ? 1 : a.stride), a.stride, a.transposed};
         const Matrix<Float> of_b{b.data + column * (b.transposed ? b.stride : 1), b.stride, b.transposed};
-        multiply(of_a, of_b, std::min(n_rows, m - row), std::min(kColumnsPerTile, n - column), k, out + row * n + column,
-                 n);
+        const std::size_t n_columns = std::min(kColumnsPerTile, n - column);
+        multiply(of_a, of_b, std::min(n_rows, m - row), n_columns, k, out + row * n + column, n);
     });
 }
 
@@ -80,7 +80,8 @@ bool cholesky(double* matrix, std::size_t d, int n_threads) {
         parallel_for(n_below, n_threads, [&](std::size_t tile) {
             char side = 'L', upper = 'U', transposed = 'T', diagonal = 'N';
             const std::size_t row = rest + tile * width;
-            int m = static_cast<int>(size), n = static_cast<int>(std::min(width, d - row)), stride = static_cast<int>(d);
+            int m = static_cast<int>(size), n = static_cast<int>(std::min(width, d - row));
+            int stride = static_cast<int>(d);
             double one = 1.0;
             blas.dtrsm(&side, &upper, &transposed, &diagonal, &m, &n, &one, at(begin, begin), &stride, at(row, begin),
                        &stride);
@@ -103,8 +104,8 @@ void solve_triangular(const double* lower, std::size_t d, double* b, std::size_t
         char side = 'L', upper = 'U', trans = transposed ? 'N' : 'T', diagonal = 'N';
         int m = static_cast<int>(d), n = static_cast<int>(std::min(n_rows, k - part * n_rows));
         double one = 1.0;
-        blas.dtrsm(&side, &upper, &trans, &diagonal, &m, &n, &one, const_cast<double*>(lower), &m, b + part * n_rows * d,
-                   &m);
+        double* const rows = b + part * n_rows * d;
+        blas.dtrsm(&side, &upper, &trans, &diagonal, &m, &n, &one, const_cast<double*>(lower), &m, rows, &m);
     });
 }
 

@@ -53,12 +53,13 @@ double class_gradients(const ClassLoss& loss, float* scores, std::size_t m, cons
                 std::copy(row, row + r, inputs + i * r);
             }
         }
-        const Matrix<float> weights{loss.weights, r};
-        multiply<float>({inputs + begin * r, r}, {loss.weights, r, true}, end - begin, n_classes, r, by_rows, n_classes);
+        const Matrix<float> weights{loss.weights, r}, transposed{loss.weights, r, true};
+        multiply<float>({inputs + begin * r, r}, transposed, end - begin, n_classes, r, by_rows, n_classes);
         for (std::size_t i = begin; i < end; ++i) {
             const std::size_t kind = i < loss.n_signs ? 0 : 1;
+            const auto label = static_cast<std::size_t>(labels[i]);
             const float probability = level.slopes(slopes + i * n_classes, shifts[kind].data(), n_classes,
-                                                   loss.sharpness[kind], factors[i], static_cast<std::size_t>(labels[i]));
+                                                   loss.sharpness[kind], factors[i], label);
             losses[part] -= factors[i] * std::log(probability + kTiny);
         }
         std::vector<float> gradient((end - begin) * r);
@@ -106,7 +107,9 @@ void scale_columns(float* matrix, std::size_t k, std::size_t r, float length, in
         for (std::size_t j = 0; j < r; ++j) squares[j] += squares[part * r + j];
     }
     std::vector<float> factors(r);
-    for (std::size_t j = 0; j < r; ++j) factors[j] = length / std::max(std::sqrt(squares[j]), static_cast<float>(kTiny));
+    for (std::size_t j = 0; j < r; ++j) {
+        factors[j] = length / std::max(std::sqrt(squares[j]), static_cast<float>(kTiny));
+    }
     parallel_for(n_parts, n_threads, [&](std::size_t part) {
         rows_of(part, [&](float* row) {
             for (std::size_t j = 0; j < r; ++j) row[j] *= factors[j];
