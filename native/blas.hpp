@@ -70,8 +70,9 @@ void multiply_by_itself(const Float* x, std::size_t stride, std::size_t n, std::
     syrk(&upper, &not_transposed, &size, &depth, &one, const_cast<Float*>(x), &lda, &zero, out, &size);
 }
 
-// Rows of each part of n: 16 parts of up to 256 rows; below 512 fewer parts, of 64 rows, because BLAS prepares the other
-// factor for each part anew. It depends on the work alone, never on the number of threads, so that results do not.
+// Rows of each part of n: 16 parts of up to 256 rows; below 512 fewer parts, of 64 rows, because BLAS prepares the
+// other factor for each part anew. It depends on the work alone, never on the number of
+// threads, so that results do not.
 inline std::size_t rows_per_part(std::size_t n) {
     if (n < 512) return 64;
     const std::size_t sixteenth = (n / 16 + 15) / 16 * 16;
