@@ -245,6 +245,45 @@ def growth() -> list[dict[str, Any]]:
     return sorted(found.values(), key=lambda line: stages.index(line[""].split(",")[0]))
 
 
+def problems() -> Iterator[tuple[str, Any, Any]]:
+    """Title, rows and labels of problems with many rows, features or classes."""
+    if (DATA / "tinyimagenet100_cnn1280.npz").exists():
+        X, y, *_ = load(DATA / "tinyimagenet100_cnn1280.npz")
+        some = np.sort(np.random.default_rng(0).permutation(len(y))[:12_000])
+        yield "Tiny-ImageNet-100, 12,000 x 1,280", X[some], y[some]
+    for n, d, n_classes in ((20_000, 4096, 1_000), (200_000, 512, 20_000)):
+        rng = np.random.default_rng(0)
+        centres, y = rng.standard_normal((n_classes, d), dtype=np.float32), np.arange(n) % n_classes
+        X = centres[y] + 2 * rng.standard_normal((n, d), dtype=np.float32)
+        yield f"{n:,} x {d:,}, {n_classes:,} classes", X, y
+
+
+def cores() -> list[dict[str, Any]]:
+    """Seconds with 1, 2, 4, ... threads, with those of ridge and of X'X in the same run."""
+    found: list[dict[str, Any]] = []
+    counts = sorted({ALL_THREADS, *(1 << i for i in range(ALL_THREADS.bit_length()))})
+    for title, X, y in problems():
+        model = BinaryCodeClassifier(128, random_state=0)
+        work: dict[str, Callable[[], Any]] = {
+            "fit": partial(model.fit, X, y),
+            "predict": partial(model.predict, X),
+            "closed form": partial(BinaryCodeClassifier(128, refine=False).fit, X, y),
+            "X'X": lambda X=X: X.T @ X,
+        }
+        if len(np.unique(y)) <= 1000:  # whose targets are a dense matrix (n, C)
+            work["RidgeClassifier (Cholesky)"] = partial(
+                RidgeClassifier(solver="cholesky").fit, X, y
+            )
+        lines: dict[str, dict[str, Any]] = {name: {"": f"{name}, {title}"} for name in work}
+        for threads in counts:
+            with threads_of_all(threads):
+                for name, one in work.items():
+                    lines[name][f"{threads} threads"] = seconds_of(one)
+                    print(lines[name], flush=True)
+        found += lines.values()
+    return found
+
+
 PARTS: dict[str, Callable[[int], Iterator[Row]]] = {
     "search": search,
     "encode": encode,
@@ -256,7 +295,7 @@ PARTS: dict[str, Callable[[int], Iterator[Row]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=[*PARTS, "growth"], help="run one part")
+    parser.add_argument("--only", choices=[*PARTS, "growth", "cores"], help="run one part")
     parser.add_argument("--threads", type=int, help="number of threads, instead of 1 and all")
     options, complete = parse_options(parser)
     rows: list[Row] = []
@@ -274,7 +313,12 @@ def main() -> None:
     if options.only in (None, "growth"):
         with threads_of_all(1):
             grown = growth()
-    tables = {"": rows, "Time on one thread as one size is doubled": grown}
+    with_threads = cores() if options.only in (None, "cores") else []
+    tables = {
+        "": rows,
+        "Time on one thread as one size is doubled": grown,
+        "Seconds by number of threads": with_threads,
+    }
     write_page("speed", "Speed", NOTE, tables, keep=complete)
 
 

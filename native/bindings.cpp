@@ -1,6 +1,7 @@
 // Python bindings of the kernels. Types and shapes are checked here, contents by the kernels; results are new arrays.
 // src/bitclass/_native/_kernels.pyi lists the signatures.
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -11,7 +12,9 @@
 #include <vector>
 
 #include "arrays.hpp"
+#include "blas.hpp"
 #include "dispatch.hpp"
+#include "linear_algebra.hpp"
 #include "ngrams.hpp"
 #include "paper/bindings.hpp"
 #include "pool.hpp"
@@ -257,6 +260,135 @@ void step_of_sparse_rows(nb::handle indptr, nb::handle indices, nb::handle data,
     const WithoutGil released;
     sparse_step(X.rows, by_scores.data(), size, table.data(), means.data(), times.data(), table.shape(0),
                 table.shape(1), n_threads);
+}
+
+// -- Linear algebra and refinement
+
+template <class Float>
+nb::object standardise_rows(nb::handle X, nb::handle shift, nb::handle factor, int n_threads) {
+    const Array<const Float> rows(X, "X", {kAny, kAny});
+    const Array<const Float> shifts(shift, "shift", {rows.shape(1)}), factors(factor, "factor", {rows.shape(1)});
+    const NewArray<Float> out(rows.shape(0), rows.shape(1));
+    const WithoutGil released;
+    standardise(rows.data(), rows.shape(0), rows.shape(1), shifts.data(), factors.data(), out.data(), n_threads);
+    return out.object;
+}
+
+// SciPy's functions for Cython, as it exports them.
+template <class Function>
+Function* exported(nb::handle capsule) {
+    void* const found = PyCapsule_GetPointer(capsule.ptr(), PyCapsule_GetName(capsule.ptr()));
+    if (found == nullptr) nb::raise_python_error();
+    return reinterpret_cast<Function*>(found);
+}
+
+void use_blas(nb::handle sgemm, nb::handle dgemm, nb::handle ssyrk, nb::handle dsyrk, nb::handle dtrsm,
+              nb::handle dpotrf) {
+    blas = {exported<Gemm<float>>(sgemm),  exported<Gemm<double>>(dgemm), exported<Syrk<float>>(ssyrk),
+            exported<Syrk<double>>(dsyrk), exported<Trsm>(dtrsm),         exported<Potrf>(dpotrf)};
+}
+
+// BLAS counts in 32 bits.
+void require_blas(std::initializer_list<std::size_t> lengths) {
+    if (blas.sgemm == nullptr) refuse_value("use_blas: expected to be called first");
+    for (const std::size_t length : lengths) {
+        if (length > 0x7fffffff) refuse_value("arrays: expected lengths below 2**31, found " + std::to_string(length));
+    }
+}
+
+template <class Float>
+nb::object product_of(nb::handle a, bool a_transposed, nb::handle b, bool b_transposed, int n_threads) {
+    const Array<const Float> left(a, "a", {kAny, kAny}), right(b, "b", {kAny, kAny});
+    const std::size_t m = left.shape(a_transposed), k = left.shape(!a_transposed), n = right.shape(!b_transposed);
+    if (right.shape(b_transposed) != k) {
+        const std::size_t found = right.shape(b_transposed);
+        refuse_value("b: expected length " + std::to_string(k) + ", found " + std::to_string(found));
+    }
+    require_blas({m, n, k});
+    const NewArray<Float> out(m, n);
+    const WithoutGil released;
+    product<Float>({left.data(), left.shape(1), a_transposed}, {right.data(), right.shape(1), b_transposed}, m, n, k,
+                   out.data(), n_threads);
+    return out.object;
+}
+
+template <class Float>
+void add_gram_of(nb::handle X, nb::handle gram, int n_threads) {
+    const Array<const Float> rows(X, "X", {kAny, kAny});
+    const Array<double> sums(gram, "gram", {rows.shape(1), rows.shape(1)});
+    require_blas({rows.shape(0), rows.shape(1)});
+    const WithoutGil released;
+    add_gram(rows.data(), rows.shape(0), rows.shape(1), sums.data(), n_threads);
+}
+
+bool factorise(nb::handle matrix, int n_threads) {
+    const AnyArray any(matrix, "matrix", {kAny, kAny});
+    const Array<double> values(matrix, "matrix", {kAny, any.shape(0)});
+    require_blas({values.shape(0)});
+    const WithoutGil released;
+    return cholesky(values.data(), values.shape(0), n_threads);
+}
+
+void solve_in_place(nb::handle lower, nb::handle b, bool transposed, int n_threads) {
+    const Array<double> values(b, "b", {kAny, kAny});
+    const Doubles factor(lower, "lower", {values.shape(1), values.shape(1)});
+    require_blas({values.shape(0), values.shape(1)});
+    const WithoutGil released;
+    solve_triangular(factor.data(), values.shape(1), values.data(), values.shape(0), transposed, n_threads);
+}
+
+nb::object scores_of_dense_rows(nb::handle X, nb::handle projection, nb::handle intercept, int n_threads) {
+    const FloatArray rows(X, "X", {kAny, kAny});
+    const FloatArray matrix(projection, "projection", {rows.shape(1), kAny});
+    const FloatArray shift(intercept, "intercept", {matrix.shape(1)});
+    require_blas({rows.shape(0), rows.shape(1), matrix.shape(1)});
+    const NewArray<float> scores(rows.shape(0), matrix.shape(1));
+    const WithoutGil released;
+    dense_scores(rows.data(), rows.shape(0), rows.shape(1), matrix.data(), matrix.shape(1), shift.data(),
+                 scores.data(), n_threads);
+    return scores.object;
+}
+
+nb::tuple gradients_of_classes(nb::handle scores, nb::handle weights, nb::handle bias, nb::handle log_shares,
+                               nb::handle labels, nb::handle factors, std::tuple<float, float> sharpness,
+                               std::size_t n_signs, int n_threads) {
+    const Array<float> F(scores, "scores", {kAny, kAny});
+    const std::size_t m = F.shape(0), r = F.shape(1);
+    const FloatArray W(weights, "weights", {kAny, r});
+    const std::size_t n_classes = W.shape(0);
+    const FloatArray biases(bias, "bias", {n_classes}), shares(log_shares, "log_shares", {n_classes});
+    const Labels y(labels, "labels", {m});
+    const FloatArray of_rows(factors, "factors", {m});
+    require_blas({m, r, n_classes});
+    const NewArray<float> inputs(m, r), slopes(m, n_classes);
+    const auto [by_sign, by_tanh] = sharpness;
+    const ClassLoss loss{W.data(), biases.data(), shares.data(), {by_sign, by_tanh}, n_signs, n_classes, r};
+    const double found = without_gil([&] {
+        return class_gradients(loss, F.data(), m, y.data(), of_rows.data(), inputs.data(), slopes.data(), n_threads);
+    });
+    return nb::make_tuple(found, inputs.object, slopes.object);
+}
+
+void step_of_adam(nb::handle left, nb::handle right, float rate, std::tuple<float, float> decay, float tiny,
+                  nb::handle values, nb::handle means, nb::handle squares, nb::handle signs, int n_threads) {
+    const FloatArray A(left, "left", {kAny, kAny});
+    const FloatArray B(right, "right", {A.shape(0), kAny});
+    const std::size_t m = A.shape(0), k = A.shape(1), r = B.shape(1);
+    const Array<float> moved(values, "values", {k, r}), mean(means, "means", {k, r});
+    const Array<float> square(squares, "squares", {k, r});
+    std::optional<Array<float>> of_values;
+    if (!signs.is_none()) of_values.emplace(signs, "signs", Shape{k, r});
+    require_blas({m, k, r});
+    const AdamStep step{rate, {std::get<0>(decay), std::get<1>(decay)}, tiny};
+    const WithoutGil released;
+    adam_step(step, A.data(), B.data(), m, k, r, moved.data(), mean.data(), square.data(),
+              of_values ? of_values->data() : nullptr, n_threads);
+}
+
+void scale_columns_of(nb::handle matrix, float length, int n_threads) {
+    const Array<float> values(matrix, "matrix", {kAny, kAny});
+    const WithoutGil released;
+    scale_columns(values.data(), values.shape(0), values.shape(1), length, n_threads);
 }
 
 // Python texts as bytes, kept alive while they are read.
@@ -518,5 +650,28 @@ NB_MODULE(_kernels, m) {
             AnyArray(X, "X", {kAny, kAny}).is("float32") ? &add_class_sums<float> : &add_class_sums<double>;
         add(X, labels, row_weights, sums, n_threads);
     });
+
+    m.def("standardise", [](nb::handle X, nb::handle shift, nb::handle factor, int n_threads) {
+        const auto run =
+            AnyArray(X, "X", {kAny, kAny}).is("float32") ? &standardise_rows<float> : &standardise_rows<double>;
+        return run(X, shift, factor, n_threads);
+    });
+
+    m.def("use_blas", &use_blas);
+    m.def("product", [](nb::handle a, bool a_transposed, nb::handle b, bool b_transposed, int n_threads) {
+        const auto multiply = AnyArray(a, "a", {kAny, kAny}).is("float32") ? &product_of<float> : &product_of<double>;
+        return multiply(a, a_transposed, b, b_transposed, n_threads);
+    });
+    m.def("add_gram", [](nb::handle X, nb::handle gram, int n_threads) {
+        const auto add = AnyArray(X, "X", {kAny, kAny}).is("float32") ? &add_gram_of<float> : &add_gram_of<double>;
+        add(X, gram, n_threads);
+    });
+    m.def("cholesky", &factorise);
+    m.def("solve_triangular", &solve_in_place);
+    m.def("dense_scores", &scores_of_dense_rows);
+    m.def("class_gradients", &gradients_of_classes);
+    m.def("adam_step", &step_of_adam, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+          nb::arg(), nb::arg().none(), nb::arg());
+    m.def("scale_columns", &scale_columns_of);
     bind_paper(m);
 }

@@ -1,4 +1,4 @@
-// Feature sums of each class, in one pass over the rows, limited by memory bandwidth.
+// Standardised features, and their sums over each class, in one pass over the rows, limited by memory bandwidth.
 #include <algorithm>
 #include <numeric>
 #include <stdexcept>
@@ -20,6 +20,8 @@ constexpr std::size_t kEnoughTasks = 8;
 constexpr std::size_t kMinFeaturesPerTask = 256;
 constexpr std::size_t kFeatureShares = 4;
 constexpr std::size_t kFeaturesPerLine = 16;
+// Values standardised per task.
+constexpr std::size_t kValuesPerTask = 1 << 16;
 
 std::size_t features_per_task(std::size_t n_features, std::size_t n_row_tasks) {
     if (n_row_tasks >= kEnoughTasks) return std::max<std::size_t>(n_features, 1);
@@ -98,5 +100,20 @@ template void class_sums(const float*, std::size_t, std::size_t, const std::intp
                          std::size_t, int);
 template void class_sums(const double*, std::size_t, std::size_t, const std::intptr_t*, const double*, double*,
                          std::size_t, int);
+
+template <class Float>
+void standardise(const Float* x, std::size_t n, std::size_t n_features, const Float* shift, const Float* factor,
+                 Float* out, int n_threads) {
+    const RowKernels<Float>& loops = kernels().training;
+    const std::size_t n_rows = std::max<std::size_t>(1, kValuesPerTask / std::max<std::size_t>(n_features, 1));
+    parallel_for(chunks_of(n, n_rows), n_threads, [&](std::size_t task) {
+        for (std::size_t i = task * n_rows; i < std::min(n, (task + 1) * n_rows); ++i) {
+            loops.standardise(x + i * n_features, shift, factor, out + i * n_features, n_features);
+        }
+    });
+}
+
+template void standardise(const float*, std::size_t, std::size_t, const float*, const float*, float*, int);
+template void standardise(const double*, std::size_t, std::size_t, const double*, const double*, double*, int);
 
 }  // namespace bitclass

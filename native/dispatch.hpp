@@ -6,6 +6,7 @@
 
 #include "encode.hpp"
 #include "paper/tiles.hpp"
+#include "refinement.hpp"
 #include "search.hpp"
 #include "sparse.hpp"
 #include "training.hpp"
@@ -18,6 +19,7 @@ struct Kernels {
     EncodeKernels encode;
     SparseKernels sparse;
     TrainingKernels training;
+    RefinementKernels refinement;
     PaperKernels paper;
 };
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from bitclass._native.threads import available_cpus
 from bitclass.training import refine
+
+# Workers of pytest-xdist share the CPUs.
+if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
+    share = available_cpus() // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, share)))
 
 # Nothing depends on the speed of the machine, and the same examples are tried every time.
 # Many more, and others: pytest --hypothesis-profile thorough

@@ -24,6 +24,7 @@ namespace {
 
 #include "../paper/loops.hpp"
 #include "encode_loops.hpp"
+#include "refinement_loops.hpp"
 #include "search_loops.hpp"
 #include "sparse_loops.hpp"
 #include "training_loops.hpp"
@@ -31,6 +32,6 @@ namespace {
 }  // namespace
 
 extern const Kernels kernels;
-const Kernels kernels = {kSearchKernels, kEncodeKernels, kSparseKernels, kTrainingKernels, kPaperKernels};
+const Kernels kernels = {kSearchKernels, kEncodeKernels, kSparseKernels, kTrainingKernels, kRefinementKernels, kPaperKernels};
 
 }  // namespace bitclass::BITCLASS_LEVEL

@@ -1,4 +1,4 @@
-// The inner loop of class_sums: see training.hpp.
+// The inner loops of class_sums and standardise: see training.hpp.
 
 template <std::size_t n_rows, class Float>
 void add_exactly(double* __restrict sums, const Float* const* rows, const double* weights, std::size_t n) {
@@ -24,4 +24,10 @@ void add_rows(double* sums, const Float* const* rows, const double* weights, std
     if ((n_rows & 1) != 0) add_exactly<1>(sums, rows + (n_rows & 6), weights + (n_rows & 6), n);
 }
 
-constexpr TrainingKernels kTrainingKernels = {{&add_rows<float>}, {&add_rows<double>}};
+template <class Float>
+void standardise_row(const Float* row, const Float* shift, const Float* factor, Float* __restrict out, std::size_t n) {
+    for (std::size_t j = 0; j < n; ++j) out[j] = (row[j] - shift[j]) * factor[j];
+}
+
+constexpr TrainingKernels kTrainingKernels = {{&add_rows<float>, &standardise_row<float>},
+                                              {&add_rows<double>, &standardise_row<double>}};

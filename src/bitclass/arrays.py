@@ -23,6 +23,7 @@ __all__ = [
     "is_on_gpu",
     "on_host",
     "row_blocks",
+    "row_slices",
     "sample_rows",
     "signs",
 ]
@@ -162,13 +163,18 @@ def dense_rows(X: Features, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
     return block
 
 
-def row_blocks(X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:
-    """Yield (rows, dense float block) over all rows of X, in order."""
+def row_slices(X: Features, block_bytes: int = _BLOCK_BYTES) -> Iterator[slice]:
+    """Yield slices of rows, in order, that are dense blocks of about so many bytes."""
     n_rows, n_features = X.shape
     row_bytes = compute_dtype(X).itemsize * max(1, n_features)
-    rows_per_block = min(max(_BLOCK_BYTES // row_bytes, 256), 8192)
+    rows_per_block = min(max(block_bytes // row_bytes, 256), 8192)
     for start in range(0, n_rows, rows_per_block):
-        rows = slice(start, min(start + rows_per_block, n_rows))
+        yield slice(start, min(start + rows_per_block, n_rows))
+
+
+def row_blocks(X: Features) -> Iterator[tuple[slice, NDArray[Any]]]:
+    """Yield (rows, dense float block) over all rows of X, in order."""
+    for rows in row_slices(X):
         yield rows, dense_rows(X, rows)
 
 

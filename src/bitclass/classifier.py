@@ -120,7 +120,8 @@ class BinaryCodeClassifier(PackedPredictor):
     n_jobs : int or None, default=None
         Number of threads, at most the cores that the process may use; negative values count as in
         scikit-learn. None means the value of `set_num_threads` or ``BITCLASS_NUM_THREADS``, or else
-        all these cores.
+        all these cores, or the share of them that joblib, loky or Dask gives to a worker process
+        (``OMP_NUM_THREADS``). The model does not depend on it.
 
     max_time : float or None, default=None
         Seconds after which `fit` stops refining and judges the model as it is. The steps before

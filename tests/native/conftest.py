@@ -13,6 +13,7 @@ from bitclass._native import _kernels, threads
 def eight_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tests use more threads than this machine has CPUs."""
     monkeypatch.setattr(threads, "available_cpus", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
 
 @pytest.fixture(params=_kernels.available_levels())

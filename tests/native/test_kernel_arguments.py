@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bitclass._native import _kernels
+from bitclass._native.linear_algebra import use_blas
 
 from .training_problems import Problem, strided
 
@@ -53,7 +54,39 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     problem = {"H": np.zeros((3, 3)), "g": np.zeros(3), "w": p.weight_bits}
     update = {"n_bits": 10, "values": np.zeros(41), "log_step": 0.0}
     by_class = {"labels": p.y, "row_weights": p.row_weights, "sums": np.zeros((3, 4))}
+    use_blas()
+    floats = np.zeros((6, 10), np.float32)
+    loss = {
+        "weights": np.ones((3, 10), np.float32),
+        "bias": np.zeros(3, np.float32),
+        "log_shares": np.zeros(3, np.float32),
+        "labels": p.y,
+        "factors": np.ones(6, np.float32),
+        "sharpness": (1.0, 1.0),
+        "n_signs": 0,
+    }
+    moved = {
+        name: np.zeros((4, 10), np.float32) for name in ("values", "means", "squares", "signs")
+    }
+    adam = {"left": X, "right": floats, "rate": 0.1, "decay": (0.9, 0.9), "tiny": 1e-9, **moved}
+    scale = {"shift": np.zeros(4, np.float32), "factor": np.ones(4, np.float32)}
+    projection = {"projection": step["projection"], "intercept": np.zeros(10, np.float32)}
     found = {
+        "standardise": (_kernels.standardise, {"X": X, **scale}),
+        "product": (
+            _kernels.product,
+            {"a": X, "a_transposed": True, "b": floats, "b_transposed": False},
+        ),
+        "add_gram": (_kernels.add_gram, {"X": X, "gram": np.zeros((4, 4))}),
+        "cholesky": (_kernels.cholesky, {"matrix": np.eye(4)}),
+        "solve_triangular": (
+            _kernels.solve_triangular,
+            {"lower": np.eye(4), "b": np.ones((6, 4)), "transposed": False},
+        ),
+        "dense_scores": (_kernels.dense_scores, {"X": X, **projection}),
+        "class_gradients": (_kernels.class_gradients, {"scores": floats.copy(), **loss}),
+        "adam_step": (_kernels.adam_step, adam),
+        "scale_columns": (_kernels.scale_columns, {"matrix": floats.copy(), "length": 1.0}),
         "nearest": (index.nearest, {"codes": p.codes}),
         "top_k": (index.top_k, {"codes": p.codes, "k": 2}),
         "scores": (index.scores, {"codes": p.codes, "n_bits": 10}),
@@ -104,6 +137,13 @@ FREE = {
     ),
     ("HammingIndex", "weights"): (-1,),
     ("widen", "X"): (0, -1),
+    ("scale_columns", "matrix"): (0, -1),
+    ("product", "a"): (-1,),
+    ("product", "b"): (-1,),
+    ("standardise", "X"): (0,),
+    ("add_gram", "X"): (0,),
+    ("solve_triangular", "b"): (0,),
+    ("dense_scores", "X"): (0,),
     ("group_rows", "codes"): (-1,),
     ("sparse_scores", "projection"): (0, -1),
 }
@@ -130,6 +170,12 @@ def test_arrays_of_the_wrong_type_shape_or_layout_are_rejected(kernel: str, name
         ("pair_sums", "sums"),
         ("flip_bits", "w"),
         ("class_sums", "sums"),
+        ("add_gram", "gram"),
+        ("cholesky", "matrix"),
+        ("solve_triangular", "b"),
+        ("class_gradients", "scores"),
+        *(("adam_step", name) for name in ("values", "means", "squares", "signs")),
+        ("scale_columns", "matrix"),
         *(("sparse_step", name) for name in ("projection", "squares", "counts")),
     ],
 )
@@ -177,6 +223,7 @@ ONES = np.full((6, 2), 255, dtype=np.uint8)
         ("update_codes", "log_step", 1000.1, ".*from 0 to 1000"),
         ("update_codes", "y", labels(0, 0, 0, 0, 0, 3), ".*found 3"),
         ("update_codes", "weights", ONES[:3], ".*zeros"),
+        ("class_gradients", "labels", labels(0, 0, 0, 0, 0, -1), ".*found -1"),
         ("class_sums", "labels", labels(0, 0, 0, 0, 0, 3), ".*found 3"),
     ],
 )

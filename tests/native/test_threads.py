@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import joblib
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -196,6 +197,25 @@ def test_none_uses_the_setting_then_the_environment_then_the_number_of_cpus(monk
     finally:
         bitclass.set_num_threads(None)
     assert effective_threads() == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("3", 3), ("64", 8), ("2,4", 2), ("0", 1), ("many", 8), ("", 8)]
+)
+def test_the_share_of_a_worker_process_is_the_default(monkeypatch, text, expected):
+    monkeypatch.delenv("BITCLASS_NUM_THREADS", raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", text)
+    assert effective_threads() == effective_threads(-1) == expected
+    assert effective_threads(6) == 6
+    monkeypatch.setenv("BITCLASS_NUM_THREADS", "5")
+    assert effective_threads() == 5
+
+
+def test_workers_of_joblib_share_the_cpus():
+    """Together they start no more threads than there are CPUs, unless there are more workers."""
+    with joblib.parallel_config("loky", n_jobs=2):
+        found = joblib.Parallel()(joblib.delayed(effective_threads)() for _ in range(2))
+    assert found == [max(1, joblib.cpu_count() // 2)] * 2
 
 
 @pytest.mark.parametrize("bad", [0, 1.5, 2**31, -(2**31), 10**30, True, np.True_, "2"])

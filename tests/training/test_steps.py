@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bitclass._native import SparseRows, thread_limit
-from bitclass.training import steps as module
+from bitclass._native import SparseRows, class_gradients, thread_limit, threads
 from bitclass.training.steps import (
     Adam,
     DenseProjection,
@@ -46,46 +45,30 @@ def slopes(function, at, h=1e-6):
     return found
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_gradients_are_those_of_the_loss_with_the_straight_through_rule(monkeypatch, share):
-    monkeypatch.setattr(module, "_SHARE_OF_SIGNS", share)
+@pytest.mark.parametrize("n_signs", [0, 3, M])
+def test_gradients_are_those_of_the_loss_with_the_straight_through_rule(n_signs):
     F, W, bias, log_shares, y, factors = inputs()
-    parts = (share, SHARP[0], signs(F)), (1.0 - share, SHARP[1], np.tanh(F))
+    by_sign = np.arange(M)[:, None] < n_signs
+    codes, sharp = np.where(by_sign, signs(F), np.tanh(F)), np.where(by_sign, *SHARP)
 
-    def loss(which, change, weights=W, biases=bias):
-        """The loss if the inputs of one of its parts are changed."""
-        return sum(
-            part * cross_entropy(codes + (change if i == which else 0.0), sharp, weights, biases,
-                                 log_shares, y, factors)
-            for i, (part, sharp, codes) in enumerate(parts)
-        )  # fmt: skip
+    def loss(codes=codes, weights=W, biases=bias):
+        return cross_entropy(codes, sharp, weights, biases, log_shares, y, factors)
 
-    by_codes = [slopes(lambda change, i=i: loss(i, change), np.zeros((M, R))) for i in (0, 1)]
     given = [a.astype(np.float32) for a in (F, W, bias, log_shares)]
-    found, by_scores, (by_weights, by_bias) = Objective(SHARP, given[3]).gradients(
-        *given, y, factors.astype(np.float32), learn_weights=True
+    found, of_rows, by_classes = class_gradients(
+        *given, y, factors.astype(np.float32), SHARP, n_signs
     )
-    assert found == pytest.approx(loss(0, 0.0), rel=1e-5)
+    by_scores = given[0]
+    assert found == pytest.approx(loss(), rel=1e-5)
     close = {"rtol": 1e-3, "atol": 1e-6}
-    np.testing.assert_allclose(by_scores, sum(by_codes) * (1.0 - np.tanh(F) ** 2), **close)
-    np.testing.assert_allclose(by_weights, slopes(lambda w: loss(0, 0.0, w), W), **close)
-    np.testing.assert_allclose(by_bias, slopes(lambda b: loss(0, 0.0, W, b), bias), **close)
-    if share == 0.0:  # then it is the gradient of a differentiable function of the scores
-        whole = slopes(
-            lambda F: cross_entropy(np.tanh(F), SHARP[1], W, bias, log_shares, y, factors), F
-        )
-        np.testing.assert_allclose(by_scores, whole, **close)
-
-
-def test_a_projection_passes_gradients_on():
-    rng = np.random.default_rng(0)
-    A, by_scores = (rng.standard_normal(s).astype(np.float32) for s in ((M, D), (M, R)))
-    projection = DenseProjection(rng.standard_normal((D, R)), rng.standard_normal(R), 1.0)
-    F = projection.scores(A)
-    np.testing.assert_allclose(F, A @ projection.matrix + projection.intercept, rtol=1e-5)
-    of_matrix, of_intercept = projection.gradients(A, by_scores)
-    np.testing.assert_allclose(of_matrix, A.T @ by_scores, rtol=1e-5)
-    np.testing.assert_allclose(of_intercept, by_scores.sum(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(of_rows, codes, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(by_scores, slopes(loss, codes) * (1.0 - np.tanh(F) ** 2), **close)
+    by_weights = slopes(lambda w: loss(weights=w), W)
+    np.testing.assert_allclose(by_classes.T @ of_rows, by_weights, **close)
+    by_bias = slopes(lambda b: loss(biases=b), bias)
+    np.testing.assert_allclose(by_classes.sum(axis=0), by_bias, **close)
+    if n_signs == 0:  # then it is the gradient of a differentiable function of the scores
+        np.testing.assert_allclose(by_scores, slopes(lambda F: loss(np.tanh(F)), F), **close)
 
 
 def test_columns_of_the_projection_keep_one_length():
@@ -97,25 +80,41 @@ def test_columns_of_the_projection_keep_one_length():
     expected = t / np.linalg.norm(Q, axis=0)
     np.testing.assert_allclose(projection.intercept / length, expected, rtol=1e-5)
     for step in range(1, 9):
-        gradients = [rng.standard_normal((D, R)), rng.standard_normal(R)]
-        projection.move(None, [g.astype(np.float32) for g in gradients], 1.0, step)
+        A, by_scores = (rng.standard_normal(s).astype(np.float32) for s in ((M, D), (M, R)))
+        projection.move(A, by_scores, 1.0, step)
         np.testing.assert_allclose(np.linalg.norm(projection.matrix, axis=0), length, rtol=1e-5)
 
 
-def test_adam_equals_the_textbook_formula():
-    rng = np.random.default_rng(0)
-    gradients = rng.standard_normal((30, 5, 3)) * np.exp(rng.uniform(-10, 3, (1, 5, 3)))
-    gradients[:, 0, 0] = 0.0
-    rates = rng.uniform(0.01, 0.2, 30)
-    values = rng.standard_normal((5, 3)).astype(np.float32)
+@pytest.mark.parametrize("shape", [(5, 3), (1, 40), (70, 1)])
+def test_adam_equals_the_textbook_formula(shape):
+    rng, n_steps, m = np.random.default_rng(0), 30, 4
+    left = rng.standard_normal((n_steps, m, shape[0])).astype(np.float32)
+    left *= np.exp(rng.uniform(-10, 3, shape[0])).astype(np.float32)
+    left[:, :, -1] = 0.0  # no gradient, unless it is the only row
+    right = rng.standard_normal((n_steps, m, shape[1])).astype(np.float32)
+    rates = rng.uniform(0.01, 0.2, n_steps)
+    values = rng.standard_normal(shape).astype(np.float32)
     expected, mean, square = values.astype(float), 0.0, 0.0
     adam = Adam(values)
-    for t, (g, rate) in enumerate(zip(gradients, rates, strict=True), start=1):
+    for t, (a, b, rate) in enumerate(zip(left, right, rates, strict=True), start=1):
+        g = a.T.astype(float) @ b
         mean, square = 0.9 * mean + 0.1 * g, 0.99 * square + 0.01 * g**2
         unbiased = np.sqrt(square / (1 - 0.99**t))
         expected = expected - rate * (mean / (1 - 0.9**t)) / (unbiased + 1e-9)
-        adam.move(values, g.astype(np.float32), rate, t)
-    np.testing.assert_allclose(values, expected, rtol=1e-3, atol=1e-4)
+        adam.move(values, a, b, rate, t)
+    np.testing.assert_allclose(values, expected, rtol=1e-3, atol=2e-4)
+
+
+def test_latent_weights_are_clipped_and_their_signs_written():
+    rng = np.random.default_rng(0)
+    latent = rng.uniform(-1, 1, (40, 9)).astype(np.float32)
+    free, found = latent.copy(), np.zeros_like(latent)
+    left, right = (rng.standard_normal((6, n)).astype(np.float32) for n in (40, 9))
+    Adam(free).move(free, left, right, 0.9, 1)
+    Adam(latent).move(latent, left, right, 0.9, 1, found)
+    assert (np.abs(free) > 1).any()
+    np.testing.assert_array_equal(latent, np.clip(free, -1, 1))
+    np.testing.assert_array_equal(found, signs(latent))
 
 
 def test_the_schedule_warms_up_and_ends_at_zero():
@@ -176,7 +175,6 @@ def test_steps_reduce_the_loss_and_learn_all_that_can_be_learned():
     assert set(np.unique(steps.weights)) == {-1, 1}
     assert not np.array_equal(steps.weights, first)
     assert steps.bias.any()
-    steps.close()
 
 
 def test_sparse_rows_are_learned_from_too():
@@ -193,21 +191,22 @@ def test_sparse_rows_are_learned_from_too():
         part = SparseRows.of(sp.csr_array(X[chosen]))
         steps.step(part, y[chosen], np.ones(128, np.float32))
     assert accuracy(steps, rows, y) > 0.8
-    steps.close()
 
 
-def test_one_and_two_threads_give_the_same_result():
+@pytest.mark.parametrize("r", [20, 40])  # scored by sign and tanh, and by tanh alone
+def test_any_number_of_threads_gives_the_same_result(monkeypatch, r):
+    monkeypatch.setattr(threads, "available_cpus", lambda: 16)
     X, y = learnable()
     found = []
-    for n_threads in (1, 2):
+    for n_threads in (1, 2, 5, 16):
         with thread_limit(n_threads):
-            steps = started()
+            steps = started(r=r)
             train(steps, X, y, 20)
             found.append(steps)
-            steps.close()
-    np.testing.assert_array_equal(found[0].projection.matrix, found[1].projection.matrix)
-    np.testing.assert_array_equal(found[0].weights, found[1].weights)
-    np.testing.assert_array_equal(found[0].bias, found[1].bias)
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0].projection.matrix, other.projection.matrix)
+        np.testing.assert_array_equal(found[0].weights, other.weights)
+        np.testing.assert_array_equal(found[0].bias, other.bias)
 
 
 def test_weights_from_class_means_follow_the_projection_and_have_no_bias():
@@ -225,7 +224,6 @@ def test_weights_from_class_means_follow_the_projection_and_have_no_bias():
     np.testing.assert_array_equal(steps.weights, class_means())
     assert not steps.bias.any()
     assert accuracy(steps, X, y) > 0.85
-    steps.close()
 
 
 @pytest.mark.parametrize("n_classes", [3000, 20_000])
@@ -233,10 +231,9 @@ def test_a_step_scores_some_of_very_many_classes(n_classes):
     rng = np.random.default_rng(0)
     steps = started(n_classes=n_classes, r=32, class_means=lambda: None)
     y, A = rng.integers(0, n_classes, 64), rng.standard_normal((64, 8)).astype(np.float32)
-    scored = steps._scored_classes(A, y)
+    scored = steps._scored_classes(steps.projection.scores(A), y)
     assert np.all(np.diff(scored) > 0)
     assert np.isin(y, scored).all()
     nearest = (signs(steps.projection.scores(A)) @ steps.weights.T).argmax(axis=1)
     assert np.isin(nearest, scored).mean() > 0.9  # but for ties
     assert 64 + 400 < len(scored) <= 5 * 64 + 512
-    steps.close()

@@ -4,6 +4,7 @@ tests/native/reference.py has NumPy equivalents.
 """
 
 from bitclass._native.config import get_config, use_level_of_environment
+from bitclass._native.linear_algebra import add_gram, cholesky, product, solve_triangular
 from bitclass._native.prediction import (
     ClusteredIndex,
     HammingIndex,
@@ -13,7 +14,14 @@ from bitclass._native.prediction import (
 )
 from bitclass._native.sparse import SparseRows, sparse_scores, sparse_step
 from bitclass._native.threads import effective_threads, set_num_threads, thread_limit
-from bitclass._native.training import add_gram, class_sums
+from bitclass._native.training import (
+    adam_step,
+    class_gradients,
+    class_sums,
+    dense_scores,
+    scale_columns,
+    standardise,
+)
 
 __all__ = [
     "ClusteredIndex",
@@ -21,14 +29,22 @@ __all__ = [
     "Precision",
     "QuantisedProjection",
     "SparseRows",
+    "adam_step",
     "add_gram",
+    "cholesky",
+    "class_gradients",
     "class_sums",
+    "dense_scores",
     "effective_threads",
     "get_config",
+    "product",
     "quantise",
+    "scale_columns",
     "set_num_threads",
+    "solve_triangular",
     "sparse_scores",
     "sparse_step",
+    "standardise",
     "thread_limit",
 ]
 

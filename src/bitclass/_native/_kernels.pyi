@@ -158,3 +158,54 @@ def group_rows(labels: Labels, codes: Codes, n_threads: int, /) -> tuple[Labels,
 def class_sums(
     X: NDArray[Any], labels: Labels, row_weights: Doubles, sums: Doubles, n_threads: int, /
 ) -> None: ...
+def standardise(
+    X: NDArray[Any], shift: NDArray[Any], factor: NDArray[Any], n_threads: int, /
+) -> NDArray[Any]: ...
+
+# SciPy's functions for Cython, as capsules.
+def use_blas(
+    sgemm: object,
+    dgemm: object,
+    ssyrk: object,
+    dsyrk: object,
+    dtrsm: object,
+    dpotrf: object,
+    /,
+) -> None: ...
+def product(
+    a: NDArray[Any], a_transposed: bool, b: NDArray[Any], b_transposed: bool, n_threads: int, /
+) -> NDArray[Any]: ...
+def add_gram(X: NDArray[Any], gram: Doubles, n_threads: int, /) -> None: ...
+
+# False if the matrix is not positive definite.
+def cholesky(matrix: Doubles, n_threads: int, /) -> bool: ...
+def solve_triangular(lower: Doubles, b: Doubles, transposed: bool, n_threads: int, /) -> None: ...
+def dense_scores(X: Floats, projection: Floats, intercept: Floats, n_threads: int, /) -> Floats: ...
+
+# The loss, the inputs and the slopes.
+def class_gradients(
+    scores: Floats,
+    weights: Floats,
+    bias: Floats,
+    log_shares: Floats,
+    labels: Labels,
+    factors: Floats,
+    sharpness: tuple[float, float],
+    n_signs: int,
+    n_threads: int,
+    /,
+) -> tuple[float, Floats, Floats]: ...
+def adam_step(
+    left: Floats,
+    right: Floats,
+    rate: float,
+    decay: tuple[float, float],
+    tiny: float,
+    values: Floats,
+    means: Floats,
+    squares: Floats,
+    signs: Floats | None,
+    n_threads: int,
+    /,
+) -> None: ...
+def scale_columns(matrix: Floats, length: float, n_threads: int, /) -> None: ...

@@ -6,7 +6,8 @@ For the kernels it is determined by, in order of precedence:
    its `n_jobs`;
 2. :func:`set_num_threads`, a setting of the process;
 3. the environment variable ``BITCLASS_NUM_THREADS``;
-4. the number of CPUs this process may use, which is always an upper limit.
+4. ``OMP_NUM_THREADS``, by which joblib, loky and Dask share the CPUs among their worker processes;
+5. the number of CPUs this process may use, which is always an upper limit.
 
 Results do not depend on the number of threads.
 
@@ -157,9 +158,10 @@ def effective_threads(n_jobs: int | None = None) -> int:
     Parameters
     ----------
     n_jobs : int, optional
-        Number of threads; -1 means all CPUs, -2 all but one, and so on. None uses
-        :func:`thread_limit`, :func:`set_num_threads`, the environment or all CPUs, in this order
-        of precedence. At most :func:`available_cpus`.
+        Number of threads; -1 means all CPUs, -2 all but one, and so on, or of the CPUs that
+        ``OMP_NUM_THREADS`` leaves, as in scikit-learn. None uses :func:`thread_limit`,
+        :func:`set_num_threads`, the environment or all CPUs, in this order of precedence. At most
+        :func:`available_cpus`.
 
     Returns
     -------
@@ -182,11 +184,11 @@ def effective_threads(n_jobs: int | None = None) -> int:
             limit = _setting
         if limit is None:
             limit = _from_environment()
-        return cpus if limit is None else min(limit, cpus)
+        return min(cpus, _of_openmp() if limit is None else limit)
     n_jobs = _thread_count(n_jobs, "n_jobs")
     if n_jobs == 0:
         raise ValueError("n_jobs: expected a positive or negative integer or None, found 0")
-    return min(n_jobs, cpus) if n_jobs > 0 else max(1, cpus + 1 + n_jobs)
+    return min(n_jobs, cpus) if n_jobs > 0 else max(1, min(cpus, _of_openmp()) + 1 + n_jobs)
 
 
 def _thread_count(value: Any, name: str) -> int:
@@ -210,6 +212,12 @@ def _from_environment() -> int | None:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise ValueError(f"{ENVIRONMENT_VARIABLE}: expected a positive integer, found {text!r}")
     return int(text)
+
+
+def _of_openmp() -> int:
+    """Value of ``OMP_NUM_THREADS``, or of its first level; `MAX_THREADS` if there is none."""
+    text = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return max(1, int(text)) if text.isascii() and text.isdigit() else MAX_THREADS
 
 
 # The number of BLAS threads is global to the process. Limits may be nested, or overlap in several

@@ -8,24 +8,27 @@ of the argument. After an error about contents, an array that is modified in pla
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import _kernels
+from bitclass._native.linear_algebra import use_blas
 from bitclass._native.threads import effective_threads
 
-__all__ = ["add_gram", "class_sums", "run_kernel"]
+__all__ = [
+    "adam_step",
+    "class_gradients",
+    "class_sums",
+    "dense_scores",
+    "run_kernel",
+    "scale_columns",
+    "standardise",
+]
 
 _T = TypeVar("_T")
-
-# Rows per float32 product: more would lose digits; with fewer, products (d, d) would have to be
-# added to the total more often.
-_BLOCK_ROWS = 4096
 
 
 def run_kernel(
@@ -56,37 +59,96 @@ def class_sums(
     run_kernel(_kernels.class_sums, X, labels, row_weights, changed=sums)
 
 
-def add_gram(blocks: Iterable[NDArray[Any]], gram: NDArray[np.float64]) -> None:
-    """Add ``Z' Z`` over blocks of rows to `gram`, by symmetric BLAS calls.
+def standardise(
+    X: NDArray[Any], shift: NDArray[np.float64], scale: NDArray[np.float64]
+) -> NDArray[Any]:
+    """Standardised features ``(X - shift) / scale`` (n, d), float32 or float64 as X."""
+    return run_kernel(_kernels.standardise, X, shift.astype(X.dtype), (1.0 / scale).astype(X.dtype))
 
-    A product has the precision of its block; blocks are short enough for float32, and products are
-    summed in float64, in order. Products run in parallel on one thread each, so that BLAS threads,
-    which spin while they wait, are not needed, and the result does not depend on the number of
-    threads.
+
+def dense_scores(
+    X: NDArray[np.float32], projection: NDArray[np.float32], intercept: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Scores (m, r) of rows (m, k) for a projection (k, r) and an intercept (r,)."""
+    use_blas()
+    return run_kernel(_kernels.dense_scores, X, projection, intercept)
+
+
+def class_gradients(
+    F: NDArray[np.float32],
+    weights: NDArray[np.float32],
+    bias: NDArray[np.float32],
+    log_shares: NDArray[np.float32],
+    y: NDArray[np.intp],
+    factors: NDArray[np.float32],
+    sharpness: tuple[float, float],
+    n_signs: int = 0,
+) -> tuple[float, NDArray[np.float32], NDArray[np.float32]]:
+    """Softmax cross-entropy of rows over the classes, and its gradients.
 
     Parameters
     ----------
-    blocks : iterable of (n, d) float32 or float64
-    gram : (d, d) float64, modified in place
+    F : (m, r) scores; overwritten by the gradient with respect to them
+        Straight-through: the derivative of tanh also replaces that of sign.
+    weights : (C, r) in {-1, +1}
+    bias, log_shares : (C,)
+    y : (m,) index of each row's class
+    factors : (m,) weights of the rows
+    sharpness : factors on the class scores of rows that are scored by sign, and by tanh
+    n_signs : int
+        The first rows, which are scored by w.sign(F); the others are by w.tanh(F).
+
+    Returns
+    -------
+    loss : float
+    inputs : (m, r) sign or tanh of the scores
+    slopes : (m, C) gradient with respect to the class scores
     """
-    threads = effective_threads()
-    pending: deque[Future[NDArray[Any]]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        for rows in blocks:
-            for begin in range(0, len(rows), _BLOCK_ROWS):
-                Z = rows[begin : begin + _BLOCK_ROWS]
-                if threads == 1:
-                    gram += _product(Z)
-                    continue
-                pending.append(pool.submit(_product, Z))
-                while len(pending) > threads:
-                    gram += pending.popleft().result()
-        while pending:
-            gram += pending.popleft().result()
+    use_blas()
+    return _kernels.class_gradients(
+        F,
+        np.ascontiguousarray(weights),
+        np.ascontiguousarray(bias),
+        np.ascontiguousarray(log_shares),
+        np.ascontiguousarray(y),
+        np.ascontiguousarray(factors),
+        sharpness,
+        n_signs,
+        effective_threads(),
+    )
 
 
-def _product(Z: NDArray[Any]) -> NDArray[Any]:
-    block = np.ascontiguousarray(Z)
-    with np.errstate(over="ignore", invalid="ignore"):  # the caller checks the sums
-        # NumPy computes this as a symmetric product, with half the multiplications.
-        return np.asarray(block.T @ block)
+def adam_step(
+    left: NDArray[np.float32],
+    right: NDArray[np.float32],
+    rate: float,
+    decay: tuple[float, float],
+    tiny: float,
+    values: NDArray[np.float32],
+    means: NDArray[np.float32],
+    squares: NDArray[np.float32],
+    signs: NDArray[np.float32] | None = None,
+) -> None:
+    """Move `values` (k, r) by a step of Adam against the gradient ``left' right``.
+
+    Parameters
+    ----------
+    left : (m, k)
+    right : (m, r)
+    rate : float, with the bias corrections of both moments
+    decay : of both moments
+    tiny : float, added to the root of the second moment
+    values, means, squares : (k, r), modified in place
+    signs : (k, r), optional
+        If given, values are clipped to [-1, 1], and their signs are written there.
+    """
+    use_blas()
+    left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
+    _kernels.adam_step(
+        left, right, rate, decay, tiny, values, means, squares, signs, effective_threads()
+    )
+
+
+def scale_columns(matrix: NDArray[np.float32], length: float) -> None:
+    """Scale the columns of a matrix (k, r) to a length, in place."""
+    _kernels.scale_columns(matrix, length, effective_threads())

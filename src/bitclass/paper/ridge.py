@@ -52,7 +52,8 @@ class Rows:
         """Correlation matrix of the features, (d, d)."""
         gram = np.zeros((self.Z.shape[1], self.Z.shape[1]))
         root = np.sqrt(self.sample_weight / self.sample_weight.sum()).astype(np.float32)[:, None]
-        add_gram((self.Z[rows] * root[rows] for rows in blocks(len(self.Z))), gram)
+        for rows in blocks(len(self.Z)):
+            add_gram(self.Z[rows] * root[rows], gram)
         return gram
 
 

@@ -9,7 +9,6 @@ scatter, wide rows by its diagonal.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -19,7 +18,14 @@ import scipy.optimize
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bitclass._native import SparseRows
+from bitclass._native import (
+    SparseRows,
+    add_gram,
+    cholesky,
+    class_sums,
+    product,
+    solve_triangular,
+)
 from bitclass.arrays import Features, class_blocks, sample_rows, signs
 from bitclass.codes import sign
 from bitclass.hash_function import HashFunction
@@ -163,8 +169,7 @@ class _Scatter:
         gram = sums.gram - total * np.outer(shift, shift)
         between = np.zeros_like(gram)
         for part in class_blocks(n_classes):
-            weighted = (means[part] - shift) * np.sqrt(sums.mass[part])[:, None]
-            between += weighted.T @ weighted
+            add_gram((means[part] - shift) * np.sqrt(sums.mass[part])[:, None], between)
         within = gram - between
         # A mean of n rows takes 1 / n of their scatter.
         self.mass_within = float(sums.mass @ (1.0 - 1.0 / np.maximum(sums.rows_per_class, 1.0)))
@@ -195,15 +200,20 @@ class _Scatter:
         mean = float(np.mean((np.diag(self.within) * units)[usable]))
         return np.where(usable, max(mean, 1e-30) / units, 1.0)
 
-    def factor(self, alpha: float, own_units: bool) -> NDArray[np.float64]:
-        """Lower Cholesky factor of the penalised scatter."""
+    def factor(
+        self, alpha: float, own_units: bool
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Lower Cholesky factor L of the penalised scatter, and the penalty D (d,) on its diagonal.
+
+        The scatter within classes of whitened rows is then I - L^-1 D L^-T.
+        """
         penalised = self.within.copy()
         penalty = self.penalties(own_units)
         for _ in range(8):  # rounding of the sums may exceed a small penalty
             np.fill_diagonal(penalised, np.diag(self.within) + alpha * penalty)
             try:
-                return np.asarray(scipy.linalg.cholesky(penalised, lower=True, check_finite=False))
-            except scipy.linalg.LinAlgError:
+                return cholesky(penalised), alpha * penalty
+            except np.linalg.LinAlgError:
                 alpha = 10.0 * max(alpha, 1e-8)
         raise ValueError("X: the sums over the rows are not those of real numbers")
 
@@ -227,21 +237,17 @@ class DenseWhitening:
         sums = self.sums = scatter.sums
         self.temperature, self.centre = penalty.temperature, scatter.centre
         self.alpha, self.own_units = penalty.alpha, penalty.own_units
-        factor = scatter.factor(penalty.alpha, penalty.own_units)
-        white = _solve(factor, scatter.means.T).T
+        factor, added = scatter.factor(penalty.alpha, penalty.own_units)
+        white = solve_triangular(factor, scatter.means.T).T
         basis = _directions(white, min(len(sums.classes) - 1, n_directions, *white.shape))
         q = basis.shape[1]
-
-        def covariance(along: NDArray[np.float64]) -> NDArray[np.float64]:
-            return _solve(factor, scatter.within @ _solve(factor, along, transposed=True))
-
         if n_extra:
-            basis = _with_extra(basis, covariance, n_extra)
-        self.transform = _solve(factor, basis, transposed=True)
+            basis = _with_extra(basis, factor, added, n_extra)
+        self.transform = solve_triangular(factor, basis, transposed=True)
+        self.covariance = _whitened_scatter(basis, self.transform, added)
         self.transform[scatter.constant] = 0.0
-        self.covariance = self.transform.T @ scatter.within @ self.transform
         self.within = np.sqrt(np.maximum(np.diag(self.covariance), 1e-12))
-        means = white @ basis[:, :q]
+        means = product(white, basis[:, :q])
         k = basis.shape[1]
         self.between, self.noise = np.zeros(k), np.ones(k)
         self.means = np.zeros((len(means), k), dtype=np.float32)
@@ -293,14 +299,11 @@ class DenseWhitening:
         )
 
 
-def _solve(
-    factor: NDArray[np.float64], values: NDArray[np.float64], *, transposed: bool = False
+def _whitened_scatter(
+    basis: NDArray[np.float64], along: NDArray[np.float64], added: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    return np.asarray(
-        scipy.linalg.solve_triangular(
-            factor, values, lower=True, trans="T" if transposed else "N", check_finite=False
-        )
-    )
+    """Scatter within classes (k, k) along whitened directions (d, k); see `_Scatter.factor`."""
+    return product(basis.T, basis) - product(along.T, along * added[:, None])
 
 
 def _directions(means: NDArray[np.float64], q: int) -> NDArray[np.float64]:
@@ -309,12 +312,12 @@ def _directions(means: NDArray[np.float64], q: int) -> NDArray[np.float64]:
     if min(n_classes, d) > _MAX_EXACT_DIRECTIONS and 2 * q < min(n_classes, d):
         found = np.random.default_rng(0).standard_normal((d, q + 16))
         for _ in range(3):
-            found = _orthonormal(means.T @ (means @ found))
-        vectors = scipy.linalg.eigh(_square(means @ found), check_finite=False)[1]
-        return np.asarray(found @ vectors[:, ::-1][:, :q])
+            found = _orthonormal(product(means.T, product(means, found)))
+        vectors = scipy.linalg.eigh(_square(product(means, found)), check_finite=False)[1]
+        return product(found, vectors[:, ::-1][:, :q])
     if n_classes <= d:
         values, vectors = scipy.linalg.eigh(_square(means.T), check_finite=False)
-        return _orthonormal(means.T @ vectors[:, np.argsort(-values)[:q]])
+        return _orthonormal(product(means.T, vectors[:, np.argsort(-values)[:q]]))
     vectors = scipy.linalg.eigh(_square(means), subset_by_index=(d - q, d - 1), check_finite=False)[
         1
     ]
@@ -322,7 +325,9 @@ def _directions(means: NDArray[np.float64], q: int) -> NDArray[np.float64]:
 
 
 def _square(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    return matrix.T @ matrix
+    square = np.zeros((matrix.shape[1], matrix.shape[1]))
+    add_gram(matrix, square)
+    return square
 
 
 def _orthonormal(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -331,7 +336,8 @@ def _orthonormal(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _with_extra(
     basis: NDArray[np.float64],
-    covariance: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    factor: NDArray[np.float64],
+    added: NDArray[np.float64],
     n_extra: int,
 ) -> NDArray[np.float64]:
     """Basis extended by the directions of largest variance, found by subspace iteration."""
@@ -344,13 +350,14 @@ def _with_extra(
     else:
         found = np.random.default_rng(0).standard_normal((d, min(n_extra + 16, d - q)))
         for _ in range(3):
-            found -= basis @ (basis.T @ found)
-            found = _orthonormal(covariance(found))
-    found -= basis @ (basis.T @ found)
+            found -= product(basis, product(basis.T, found))
+            along = solve_triangular(factor, found, transposed=True)
+            found = _orthonormal(found - solve_triangular(factor, along * added[:, None]))
+    found -= product(basis, product(basis.T, found))
     found = _orthonormal(found)
-    small = found.T @ covariance(found)
-    _, vectors = scipy.linalg.eigh(small, check_finite=False)
-    return np.concatenate([basis, found @ vectors[:, ::-1][:, :n_extra]], axis=1)
+    along = solve_triangular(factor, found, transposed=True)
+    _, vectors = scipy.linalg.eigh(_whitened_scatter(found, along, added), check_finite=False)
+    return np.concatenate([basis, product(found, vectors[:, ::-1][:, :n_extra])], axis=1)
 
 
 def _noise_along_means(
@@ -393,21 +400,23 @@ def _shrunken_means(
         observed = np.maximum(observed, 1e-30)
         return observed, means.astype(np.float32), np.full(n_classes, 0.5)
     lowest = np.maximum(_MIN_BETWEEN * observed, 1e-30)
+    # Classes with as many rows are as well known: their squares are added up once.
+    counts, which, n_equal = np.unique(counts, return_inverse=True, return_counts=True)
+    n, n_equal = counts[:, None], n_equal[:, None]
+    squares = np.zeros((len(counts), len(observed)))
+    for part in class_blocks(n_classes):
+        class_sums(means[part] ** 2, which[part], None, squares)
     between = observed
     for _ in range(3):  # each class counts by how well its mean is known
-        sums, total = np.zeros((2, len(observed)))
-        for part in class_blocks(n_classes):
-            share = counts[part, None] / (noise + counts[part, None] * between)
-            sums += np.einsum("cq,cq->q", share, means[part] ** 2 - noise / counts[part, None])
-            total += share.sum(axis=0)
-        between = np.maximum(sums / total * (n_classes / max(n_classes - 1, 1)), lowest)
+        share = n / (noise + n * between)
+        found = np.einsum("cq,cq->q", share, squares - n_equal * noise / n)
+        found /= (n_equal * share).sum(axis=0)
+        between = np.maximum(found * (n_classes / max(n_classes - 1, 1)), lowest)
+    known = n * between / (noise + n * between)
     shrunken = np.empty(means.shape, dtype=np.float32)
-    unknown = np.empty(n_classes)
     for part in class_blocks(n_classes):
-        known = counts[part, None] * between
-        known /= noise + known
-        shrunken[part] = means[part] * known
-        unknown[part] = 1.0 - known @ between / between.sum()
+        shrunken[part] = means[part] * known[which[part]]
+    unknown = (1.0 - known @ between / between.sum())[which]
     return between, shrunken, unknown
 
 
@@ -554,11 +563,11 @@ def leave_one_out(
     weights : (m,) sample weights
     """
     n = scatter.sums.rows_per_class
-    factor = scatter.factor(alpha, own_units)
-    white = _solve(factor, scatter.means.T).T
-    A = _solve(factor, Z.T).T
+    factor, _ = scatter.factor(alpha, own_units)
+    white = solve_triangular(factor, scatter.means.T).T
+    A = solve_triangular(factor, Z.T).T
     basis = _directions(white, min(len(n) - 1, _LEAVE_ONE_OUT_DIRECTIONS, *white.shape))
-    means = white @ basis
+    means = product(white, basis)
     r = A - white[y]
     rr = np.einsum("md,md->m", r, r)
     n_y = n[y]
@@ -570,15 +579,16 @@ def leave_one_out(
     left = np.maximum(n_y * (1.0 - weights / mass), 1e-9)
     w = change * mass / scatter.mass_within
     gain = w / np.maximum(1.0 - w * rr, 1e-9)
-    Aq, rq = A @ basis, r @ basis
+    Aq = product(A, basis)
+    rq = Aq - means[y]
     ar = np.einsum("md,md->m", A, r)
     classes = np.arange(len(n))
     if len(classes) > _LEAVE_ONE_OUT_CLASSES:  # the true classes, and a sample of the others
         step = len(classes) // _LEAVE_ONE_OUT_CLASSES
         classes = np.unique(np.concatenate([y, classes[::step]]))
     M = shrunken[classes].astype(np.float64)
-    across = rq @ M.T
-    scores = Aq @ M.T - 0.5 * np.einsum("cq,cq->c", M, M)
+    across = product(rq, M.T)
+    scores = product(Aq, M.T) - 0.5 * np.einsum("cq,cq->c", M, M)
     scores += gain[:, None] * (ar[:, None] * across - 0.5 * across**2)
     # The mean of the row's own class, without the row. Part of it lies outside the directions of
     # the class means; it is noise, and shrunken like that along an average direction.
@@ -610,7 +620,7 @@ def _noise_of_rows(
     unbiased = n / np.maximum(n - 1.0, 0.5)  # a mean is near its own rows
     trace = max(float(np.mean(rr * unbiased)), 1e-30)
     others = r[:_NOISE_ROWS]
-    products = (r @ others.T)[y[:, None] != y[: len(others)]]
+    products = product(r, others.T)[y[:, None] != y[: len(others)]]
     squares = float(np.mean(products**2)) * float(np.mean(unbiased)) ** 2 if len(products) else 0.0
     n_noisy = float(np.clip(trace**2 / max(squares, 1e-300), 1.0, r.shape[1]))
     return trace / n_noisy, n_noisy
@@ -1071,7 +1081,8 @@ def closed_form(
                 _, likelihood, accuracy = best_temperature(scores + bias, at, None, log_shares)
             tried.append((accuracy, likelihood, model))
     refinable = [each for each in tried if each[2].kind.spread is None] or tried
-    return replace(_best(tried), start=_best(refinable).kind)
+    start = max(refinable, key=lambda each: each[1])[2].kind
+    return replace(_best(tried), start=start)
 
 
 def _best(tried: list[tuple[float, float, ClosedForm]]) -> ClosedForm:
@@ -1154,16 +1165,16 @@ def _rotated(
     rows32, blocks = chosen.astype(np.float32), []
     for _ in range(math.ceil(n_bits / k)):
         rotation = _nearest_rotation(axes @ random.standard_normal(chosen.shape))
+        rotation = rotation.astype(np.float32)  # the signs of rows need no more digits
         for _ in range(n_rounds):
-            corners = signs(rows32 @ rotation.astype(np.float32))
-            rotation = _nearest_rotation((rows32.T @ corners).astype(np.float64))
-        blocks.append(rotation)
+            rotation = _nearest_rotation(rows32.T @ signs(rows32 @ rotation))
+        blocks.append(_nearest_rotation(rotation.astype(np.float64)))
     Q = np.zeros((means.shape[1], n_bits))
     Q[:k] = np.concatenate(blocks, axis=1)[:, :n_bits]
     return Q, -(centre @ Q[:k])
 
 
-def _nearest_rotation(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+def _nearest_rotation(matrix: NDArray[Any]) -> NDArray[Any]:
     left, _, right = scipy.linalg.svd(matrix, full_matrices=False, check_finite=False)
     return np.asarray(left @ right)
 

@@ -59,7 +59,7 @@ __all__ = [
 # Row visits in total, at most and at least, and epochs; similarities to anchors need more.
 _MAX_EPOCHS, _MAX_VISITS, _MIN_VISITS = 12, 250_000, 40_000
 _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
-_ROWS_PER_STEP, _ROWS_PER_LARGE_STEP, _MANY_ROWS = 256, 512, 20_000
+_ROWS_PER_STEP, _ROWS_PER_LARGE_STEP, _MANY_ROWS = 256, 512, 10_000
 # The same for wide rows.
 _WIDE_EPOCHS, _MAX_WIDE_VISITS, _MIN_WIDE_VISITS = 5, 1_000_000, 50_000
 # The same if weights are class means: visits of each class, and classes per step to start from.
@@ -68,7 +68,7 @@ _ROWS_PER_BLOCK = 1024
 _TYPICALITY_QUANTILES = 256
 _MIN_DRAWN_SHARE = 1 / 32  # fewer drawn rows cost more than they bring
 #: Short-list lengths that ``rescore="auto"`` chooses from; the first is the default.
-RESCORE_LENGTHS = (16, 64)
+RESCORE_LENGTHS = (16, 64, 0)
 _MAX_BIASED_CLASSES = 1024
 # Number of (row, class) pairs that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
@@ -369,7 +369,6 @@ def refine(settings: Settings, closed: ClosedForm, sample: Sample, judged: Sampl
             stopped = "callback"
         elif settings.out_of_time and not steps.finished:
             stopped = "max_time"
-    steps.close()
     return Refinement(_refined(closed, steps), tuple(epochs), stopped)
 
 
@@ -612,7 +611,9 @@ def judge(folds: list[Fold], rescore: int | None) -> Judged:
         if min(other, n_classes) == min(found.length, n_classes):
             continue
         more = judged(other)
-        if choose(found, more):
+        # Without rescoring, classes that are far away are not ranked, and always less likely.
+        gain = _gain(more.correct.astype(np.float64) - found.correct, all_weights)
+        if choose(found, more) if other else gain > 1.0:
             found = more
     return found
 

@@ -94,7 +94,6 @@ def resume(settings: Settings, model: PackedModel, sums: Sums, sample: Sample) -
         chosen = random.integers(len(y), size=_ROWS_PER_STEP - n_new)
         chosen = np.concatenate([chosen, random.choice(new_rows, n_new, replace=False)])
         steps.step(SparseRows.of(rows[chosen]), y[chosen], row_weights[chosen])
-    steps.close()
     hash_function = HashFunction(
         projection.matrix / sizes[:, None],
         projection.intercept.astype(np.float64),

@@ -1,24 +1,32 @@
 """Steps of refinement: losses, their gradients, and Adam, for dense and for sparse rows.
 
-The scores of a mini-batch are ``F = Q'a + t``. The loss is the mean of two softmax
-cross-entropies: that of the class scores w_c.sign(F), by which the nearest class is found, and that
-of w_c.tanh(F), by which a short list is ranked. Straight-through gradients replace the derivative
-of sign by that of tanh, and the binary weights W are the signs of real-valued latent weights.
+The scores of a mini-batch are ``F = Q'a + t``. The loss is the softmax cross-entropy of the class
+scores w_c.tanh(F), by which a short list is ranked. Short codes add that of w_c.sign(F), by which
+the nearest class is found; straight-through gradients replace the derivative of sign by that of
+tanh. The binary weights W are the signs of real-valued latent weights. Kernels do the arithmetic,
+and distribute parts of a step over all threads.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native import HammingIndex, SparseRows, effective_threads, sparse_scores, sparse_step
+from bitclass._native import (
+    HammingIndex,
+    SparseRows,
+    adam_step,
+    class_gradients,
+    dense_scores,
+    scale_columns,
+    sparse_scores,
+    sparse_step,
+)
 from bitclass.arrays import class_blocks, signs
 from bitclass.codes import pack
 
@@ -38,7 +46,9 @@ _RATE_OF_PROJECTION = 0.2  # in units of the root mean square of the entries of 
 _RATE_OF_INTERCEPT = 0.1  # in units of the standard deviation of the scores within classes
 _RATE_OF_WEIGHTS, _LATENT_SIZE = 0.025, 0.1
 _RATE_OF_BIAS = 0.3  # in units of one bit
-_SHARE_OF_SIGNS = 0.5
+# Share of the loss by sign(F), and up to how many bits it has one: on held-out training rows,
+# longer codes do not gain from it, with or without a short list.
+_SHARE_OF_SIGNS, _SHORT_CODE = 0.5, 32
 _WARM_UP = 0.05
 _BETA1, _BETA2 = 0.9, 0.99  # of Adam
 _TINY = 1e-9
@@ -46,9 +56,6 @@ _TINY = 1e-9
 # many nearest to each row. Weights are refitted after so many steps, and one per so many classes.
 _RANDOM_CLASSES, _NEAREST_CLASSES = 512, 4
 _STEPS_BETWEEN_REFITS, _CLASSES_PER_STEP = 16, 4096
-# Parts of a mini-batch that may be computed in parallel. Their number is fixed, so that rounding
-# does not depend on the number of threads.
-_PARTS = 2
 # Sparse rows: learning rate in units of the root mean square of the projection, and the number of
 # entries per row above which steps are smaller, because those of shared columns add up.
 _RATE_OF_COLUMNS, _ENTRIES_PER_ROW = 0.6, 256
@@ -79,29 +86,37 @@ class Schedule:
 
 
 class Adam:
-    """Adam's moments of one array."""
+    """Adam's moments of one matrix."""
 
     def __init__(self, values: NDArray[np.float32]) -> None:
         self._mean, self._square = np.zeros_like(values), np.zeros_like(values)
 
     def move(
-        self, values: NDArray[np.float32], gradient: NDArray[Any], rate: float, step: int
+        self,
+        values: NDArray[np.float32],
+        left: NDArray[np.float32],
+        right: NDArray[np.float32],
+        rate: float,
+        step: int,
+        signs: NDArray[np.float32] | None = None,
     ) -> None:
-        """Move `values` against the gradient, in place; steps are counted from 1."""
-        mean, square = self._mean, self._square
-        mean *= _BETA1
-        mean += gradient * np.float32(1.0 - _BETA1)
-        square *= _BETA2
-        gradient = gradient * gradient
-        gradient *= np.float32(1.0 - _BETA2)
-        square += gradient
+        """Move `values` (k, r), in place, against the gradient ``left' right``.
+
+        Parameters
+        ----------
+        values : (k, r)
+        left : (m, k)
+        right : (m, r)
+        rate : float
+        step : int, counted from 1
+        signs : (k, r), optional
+            If given, values are clipped to [-1, 1], and their signs are written there.
+        """
         # The bias corrections of both moments, combined into one factor.
         unbiased = math.sqrt(1.0 - _BETA2**step)
-        change = np.sqrt(square)
-        change += np.float32(_TINY * unbiased)
-        np.divide(mean, change, out=change)
-        change *= np.float32(rate * unbiased / (1.0 - _BETA1**step))
-        values -= change
+        rate *= unbiased / (1.0 - _BETA1**step)
+        betas, moments = (_BETA1, _BETA2), (self._mean, self._square)
+        adam_step(left, right, rate, betas, _TINY * unbiased, values, *moments, signs)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -128,7 +143,7 @@ class DenseProjection:
         self._length = float(np.float32(np.mean(lengths)))
         self.matrix = np.ascontiguousarray(Q / lengths * self._length, dtype=np.float32)
         self.intercept = np.asarray(t / lengths * self._length, dtype=np.float32)
-        self._moments = Adam(self.matrix), Adam(self.intercept)
+        self._moments = Adam(self.matrix), Adam(self.intercept[None])
         self._rates = (
             _RATE_OF_PROJECTION * self._length / math.sqrt(len(Q)),
             _RATE_OF_INTERCEPT * deviation,
@@ -136,23 +151,16 @@ class DenseProjection:
 
     def scores(self, A: NDArray[np.float32]) -> NDArray[np.float32]:
         """Scores F (m, r) of rows (m, k)."""
-        F = A @ self.matrix
-        F += self.intercept
-        return F
+        return dense_scores(A, self.matrix, self.intercept)
 
-    def gradients(self, A: NDArray[np.float32], by_scores: NDArray[np.float32]) -> list[Any]:
-        """Gradients of Q and t."""
-        return [A.T @ by_scores, by_scores.sum(axis=0)]
-
-    def move(self, _: Any, gradients: list[Any], factor: float, step: int) -> None:
-        """Move Q and t against the gradients."""
-        matrix, values = self.matrix, (self.matrix, self.intercept)
-        for moments, value, gradient, rate in zip(
-            self._moments, values, gradients, self._rates, strict=True
-        ):
-            moments.move(value, gradient, factor * rate, step)
-        squares = np.einsum("dr,dr->r", matrix, matrix)
-        matrix *= self._length / np.maximum(np.sqrt(squares), np.float32(_TINY))
+    def move(
+        self, A: NDArray[np.float32], by_scores: NDArray[np.float32], factor: float, step: int
+    ) -> None:
+        """Move Q and t against the gradient with respect to the scores of the rows."""
+        of_matrix, of_intercept = self._moments
+        of_matrix.move(self.matrix, A, by_scores, factor * self._rates[0], step)
+        of_intercept.move(self.intercept[None], _ones(A), by_scores, factor * self._rates[1], step)
+        scale_columns(self.matrix, self._length)
 
 
 class SparseProjection:
@@ -176,7 +184,7 @@ class SparseProjection:
         entries_per_row: float,
     ) -> None:
         self.matrix, self.intercept = P, np.asarray(t, dtype=np.float32)
-        self._moments = Adam(self.intercept)
+        self._moments = Adam(self.intercept[None])
         k = len(P)
         self._squares, self._counts = np.zeros(k, np.float32), np.zeros(k, np.int32)
         size = self._size = deviation / math.sqrt(max(entries_per_row, 1.0))
@@ -199,22 +207,21 @@ class SparseProjection:
         F += self.intercept
         return F
 
-    def gradients(self, _: SparseRows, by_scores: NDArray[np.float32]) -> list[Any]:
-        """The gradient of the scores: that of P is never formed."""
-        return [by_scores]
+    def move(
+        self, rows: SparseRows, by_scores: NDArray[np.float32], factor: float, step: int
+    ) -> None:
+        """Move P and t against the gradient with respect to the scores of the rows."""
+        of_columns, of_intercept = (factor * rate for rate in self._rates)
+        sparse_step(rows, by_scores, of_columns, self.matrix, self._squares, self._counts)
+        self._moments.move(self.intercept[None], _ones(rows), by_scores, of_intercept, step)
 
-    def move(self, rows: SparseRows, gradients: list[Any], factor: float, step: int) -> None:
-        """Move P and t against the gradients."""
-        (by_scores,) = gradients
-        sparse_step(
-            rows, by_scores, factor * self._rates[0], self.matrix, self._squares, self._counts
-        )
-        total = by_scores.sum(axis=0)
-        self._moments.move(self.intercept, total, factor * self._rates[1], step)
+
+def _ones(rows: Any) -> NDArray[np.float32]:
+    return np.ones((len(rows), 1), dtype=np.float32)
 
 
 # -------------------------------------------------------------------------------------------------
-# Objective
+# Steps
 # -------------------------------------------------------------------------------------------------
 
 
@@ -232,62 +239,6 @@ class Objective:
 
     sharpness: tuple[float, float]
     log_shares: NDArray[np.float32]
-
-    def gradients(
-        self,
-        F: NDArray[np.float32],
-        weights: NDArray[np.float32],
-        bias: NDArray[np.float32],
-        log_shares: NDArray[np.float32],
-        y: NDArray[np.intp],
-        factors: NDArray[np.float32],
-        *,
-        learn_weights: bool,
-    ) -> tuple[float, NDArray[np.float32], list[Any]]:
-        """Loss of rows, and its gradients.
-
-        Parameters
-        ----------
-        F : (m, r) scores; overwritten
-        weights : (C, r) in {-1, +1}
-        bias, log_shares : (C,)
-        y : (m,) index of each row's class
-        factors : (m,) weights of the rows
-        learn_weights : bool
-
-        Returns
-        -------
-        loss : float
-        by_scores : (m, r)
-        by_classes : gradients of weights (C, r) and bias (C,), empty unless `learn_weights`
-        """
-        codes, values = signs(F), np.tanh(F, out=F)
-        at, loss = (np.arange(len(y)), y), 0.0
-        by_values: Any = 0.0
-        by_weights: Any = 0.0
-        by_bias: Any = 0.0
-        for inputs, sharp, share in (
-            (codes, self.sharpness[0], _SHARE_OF_SIGNS),
-            (values, self.sharpness[1], 1.0 - _SHARE_OF_SIGNS),
-        ):
-            slopes = inputs @ weights.T
-            slopes += bias
-            slopes *= np.float32(sharp)
-            slopes += log_shares
-            slopes -= slopes.max(axis=1, keepdims=True)
-            np.exp(slopes, out=slopes)
-            slopes /= slopes.sum(axis=1, keepdims=True)
-            loss -= share * float(factors @ np.log(slopes[at] + np.float32(_TINY)))
-            slopes[at] -= 1.0
-            slopes *= (np.float32(share * sharp) * factors)[:, None]
-            by_values = by_values + slopes @ weights
-            if learn_weights:
-                by_weights = by_weights + slopes.T @ inputs
-                by_bias = by_bias + slopes.sum(axis=0)
-        # Straight-through: the derivative of tanh also replaces that of sign.
-        values *= values
-        by_scores: NDArray[np.float32] = by_values - by_values * values
-        return loss, by_scores, [by_weights, by_bias] if learn_weights else []
 
 
 class Steps:
@@ -329,10 +280,9 @@ class Steps:
             assert means is not None
             self._latent = _latent_weights(means, weights)
             self._signs: NDArray[Any] = signs(self._latent)
-            self._moments = Adam(self._latent), Adam(self.bias)
+            self._moments = Adam(self._latent), Adam(self.bias[:, None])
         else:
             self._signs = weights
-        self._pool = ThreadPoolExecutor(min(_PARTS, effective_threads(None)))
 
     @property
     def weights(self) -> NDArray[np.int8]:
@@ -359,66 +309,44 @@ class Steps:
         weights : (m,) with mean about 1
         """
         self.n_steps += 1
-        learn_weights = self._class_means is None
-        signs_of_classes, log_shares, bias = self._signs, self.objective.log_shares, self.bias
-        if not learn_weights:
-            classes = self._scored_classes(rows, y)
-            signs_of_classes, y = (
-                self._signs[classes].astype(np.float32),
-                np.searchsorted(classes, y),
-            )
-            log_shares, bias = log_shares[classes], bias[classes]
-        factors = weights / np.float32(len(y))
+        F, objective = self.projection.scores(rows), self.objective
+        signs_of_classes, bias, log_shares = self._signs, self.bias, objective.log_shares
+        if self._class_means is not None:
+            classes = self._scored_classes(F, y)
+            signs_of_classes = self._signs[classes].astype(np.float32)
+            bias, log_shares, y = bias[classes], log_shares[classes], np.searchsorted(classes, y)
+        factors, m, n_signs = weights / np.float32(len(y)), len(F), 0
+        if F.shape[1] <= _SHORT_CODE:  # the same rows once more, scored by sign
+            F, y, n_signs = np.concatenate([F, F]), np.concatenate([y, y]), m
+            shares = np.float32(_SHARE_OF_SIGNS), np.float32(1.0 - _SHARE_OF_SIGNS)
+            factors = np.concatenate([share * factors for share in shares])
+        loss, inputs, slopes = class_gradients(
+            F, signs_of_classes, bias, log_shares, y, factors, objective.sharpness, n_signs
+        )
+        self._losses.append(loss)
+        self._move(rows, F[:m] + F[m:] if n_signs else F)
+        if self._class_means is None:
+            factor, step = self._schedule.at(self.n_steps), self.n_steps
+            of_weights, of_bias = self._moments
+            rates = factor * _RATE_OF_WEIGHTS, factor * _RATE_OF_BIAS
+            of_weights.move(self._latent, slopes, inputs, rates[0], step, self._signs)
+            of_bias.move(self.bias[:, None], slopes, _ones(slopes), rates[1], step)
 
-        def of_part(part: slice) -> tuple[float, list[Any]]:
-            some = rows[part]
-            loss, by_scores, by_classes = self.objective.gradients(
-                self.projection.scores(some),
-                signs_of_classes,
-                bias,
-                log_shares,
-                y[part],
-                factors[part],
-                learn_weights=learn_weights,
-            )
-            return loss, [*self.projection.gradients(some, by_scores), *by_classes]
+    def _move(self, rows: Any, by_scores: NDArray[np.float32]) -> None:
+        """Move the projection, and the weights that follow it."""
+        self.projection.move(rows, by_scores, self._schedule.at(self.n_steps), self.n_steps)
+        is_due = self.n_steps % self._between_refits == 0 or self.finished
+        if self._class_means is not None and is_due:
+            self._signs, self._index = self._class_means(), None
 
-        in_parts = isinstance(rows, np.ndarray)
-        bounds = np.linspace(0, len(y), (_PARTS if in_parts else 1) + 1).astype(int)
-        parts = list(self._pool.map(of_part, [slice(*pair) for pair in pairwise(bounds)]))
-        gradients = parts[0][1]
-        for _, others in parts[1:]:
-            for total, more in zip(gradients, others, strict=True):
-                total += more
-        self._losses.append(sum(loss for loss, _ in parts))
-        self._move(rows, gradients, learn_weights)
-
-    def _move(self, rows: Any, gradients: list[Any], learn_weights: bool) -> None:
-        factor, step = self._schedule.at(self.n_steps), self.n_steps
-        if not learn_weights:
-            self.projection.move(rows, gradients, factor, step)
-            if step % self._between_refits == 0 or self.finished:
-                assert self._class_means is not None
-                self._signs, self._index = self._class_means(), None
-            return
-        self.projection.move(rows, gradients[:-2], factor, step)
-        self._moments[0].move(self._latent, gradients[-2], factor * _RATE_OF_WEIGHTS, step)
-        self._moments[1].move(self.bias, gradients[-1], factor * _RATE_OF_BIAS, step)
-        np.clip(self._latent, -1.0, 1.0, out=self._latent)
-        self._signs = signs(self._latent)
-
-    def _scored_classes(self, rows: Any, y: NDArray[np.intp]) -> NDArray[np.intp]:
+    def _scored_classes(self, F: NDArray[np.float32], y: NDArray[np.intp]) -> NDArray[np.intp]:
         """Classes that a step scores, ascending: those of the rows, near ones, and random ones."""
         if self._index is None:
             self._index = HammingIndex(pack(self._signs))
-        codes = pack(self.projection.scores(rows) >= 0)
+        codes = pack(F >= 0)
         nearest, _ = self._index.top_k(codes, min(_NEAREST_CLASSES, len(self._signs)))
         drawn = self._random.integers(len(self._signs), size=_RANDOM_CLASSES)
         return np.unique(np.concatenate([y, nearest.ravel(), drawn]))
-
-    def close(self) -> None:
-        """Stop the threads."""
-        self._pool.shutdown()
 
 
 class MeanSteps(Steps):
@@ -445,7 +373,7 @@ class MeanSteps(Steps):
             self.projection.scores(rows), y, weights, self.objective.sharpness
         )
         self._losses.append(loss)
-        self._move(rows, self.projection.gradients(rows, by_scores), learn_weights=False)
+        self._move(rows, by_scores)
 
 
 def _gradient_by_means(

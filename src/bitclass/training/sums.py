@@ -18,14 +18,23 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bitclass._native import add_gram, class_sums
+from bitclass._native import add_gram, class_sums, standardise
 from bitclass._native.ngrams import NgramFeatures
-from bitclass.arrays import Features, compute_dtype, dense_rows, row_blocks, sample_rows
+from bitclass.arrays import (
+    Features,
+    compute_dtype,
+    dense_rows,
+    row_blocks,
+    row_slices,
+    sample_rows,
+)
 from bitclass.hash_function import RbfAnchors
 from bitclass.labels import check_label_kinds, joined_labels, which_classes
 
 __all__ = ["Collected", "Sample", "Sums", "random_sample", "standardisation"]
 
+# Size of the blocks that are summed: the larger, the fewer products (d, d) are added.
+_SUMMED_BYTES = 32 << 20
 # Sample weights outside this range are multiplied in float64.
 _FLOAT32_WEIGHTS = (1e-12, 1e12)
 # A value farther than this from the mean, in standard deviations, is considered a data error.
@@ -152,9 +161,7 @@ class Sums:
         block = dense_rows(X, rows)
         if self.anchors is not None:
             block = self.anchors.similarities(block)
-        Z: NDArray[Any] = block - self.shift.astype(block.dtype)
-        Z *= (1.0 / self.scale).astype(block.dtype)
-        return Z
+        return standardise(block, self.shift, self.scale)
 
     def with_rows(self) -> Sums:
         """These sums without classes that have no rows."""
@@ -200,17 +207,14 @@ class Sums:
         positive = weights[weights > 0]
         in_float32 = even or (positive.min(initial=1.0) >= low and weights.max() <= high)
 
-        def blocks() -> Any:
-            for rows, _ in row_blocks(X):
+        with np.errstate(over="ignore", invalid="ignore"):
+            for rows in row_slices(X, _SUMMED_BYTES):
                 Z = self.features(X, rows)
                 class_sums(Z, y[rows], weights[rows], self._buffer)
                 if not even:
                     Z = Z if in_float32 else Z.astype(np.float64)
                     Z *= np.sqrt(weights[rows])[:, None].astype(Z.dtype)
-                yield Z
-
-        with np.errstate(over="ignore", invalid="ignore"):
-            add_gram(blocks(), self.gram)
+                add_gram(Z, self.gram)
         self._check(X, float(weights.max(initial=1.0)))
 
     def _sum_wide(self, X: Features, y: NDArray[np.intp], weights: NDArray[np.float64]) -> None:
@@ -242,7 +246,7 @@ class Sums:
         if self.wide:
             return
         largest, row, column = 0.0, 0, 0
-        for part, _ in row_blocks(X):
+        for part in row_slices(X):
             size = np.abs(self.features(X, part))
             if size.max() > largest:
                 place = divmod(int(np.argmax(size)), size.shape[1])

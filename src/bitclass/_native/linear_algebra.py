@@ -1,0 +1,86 @@
+"""Large products and factorisations of training, in tiles on the threads of the kernels.
+
+Tiles are computed by SciPy's BLAS and LAPACK on one thread each. They depend on the shapes alone,
+so results do not depend on the number of threads; and no thread of BLAS spins while it waits.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass._native import _kernels
+from bitclass._native.threads import effective_threads
+
+__all__ = ["add_gram", "cholesky", "product", "solve_triangular", "use_blas"]
+
+# Rows per float32 product of a Gram matrix: more would lose digits.
+_BLOCK_ROWS = 4096
+
+
+@cache
+def use_blas() -> None:
+    """Pass SciPy's BLAS and LAPACK on to the kernels; prediction does without."""
+    from scipy.linalg import cython_blas, cython_lapack
+
+    found: dict[str, Any] = {**cython_blas.__pyx_capi__, **cython_lapack.__pyx_capi__}
+    _kernels.use_blas(
+        found["sgemm"],
+        found["dgemm"],
+        found["ssyrk"],
+        found["dsyrk"],
+        found["dtrsm"],
+        found["dpotrf"],
+    )
+
+
+def _operand(matrix: NDArray[Any]) -> tuple[NDArray[Any], bool]:
+    """A C-contiguous matrix, and whether it is to be transposed; a copy only if it must be."""
+    if matrix.flags.f_contiguous and not matrix.flags.c_contiguous:
+        return matrix.T, True
+    return np.ascontiguousarray(matrix), False
+
+
+def product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+    """Matrix product of a (m, k) and b (k, n), both float32 or both float64."""
+    use_blas()
+    return _kernels.product(*_operand(a), *_operand(b), effective_threads())
+
+
+def add_gram(X: NDArray[Any], gram: NDArray[np.float64]) -> None:
+    """Add ``X'X`` to `gram`, which is modified in place.
+
+    A product has the precision of its rows; blocks of rows are short enough for float32, and are
+    added in float64, in order.
+
+    Parameters
+    ----------
+    X : (n, d) float32 or float64
+    gram : (d, d) float64, symmetric
+    """
+    use_blas()
+    for begin in range(0, len(X), _BLOCK_ROWS):
+        rows = np.ascontiguousarray(X[begin : begin + _BLOCK_ROWS])
+        _kernels.add_gram(rows, gram, effective_threads())
+
+
+def cholesky(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Lower Cholesky factor (d, d) of a symmetric matrix; LinAlgError if it is not positive."""
+    use_blas()
+    factor = np.array(matrix, dtype=np.float64, order="C")
+    if not _kernels.cholesky(factor, effective_threads()):
+        raise np.linalg.LinAlgError("the matrix is not positive definite")
+    return factor
+
+
+def solve_triangular(
+    lower: NDArray[np.float64], b: NDArray[np.float64], *, transposed: bool = False
+) -> NDArray[np.float64]:
+    """Solve ``L x = b``, or ``L' x = b``, for a lower triangular L (d, d) and b (d, k)."""
+    use_blas()
+    solution = np.array(b.T, dtype=np.float64, order="C")
+    _kernels.solve_triangular(lower, solution, transposed, effective_threads())
+    return solution.T
