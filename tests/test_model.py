@@ -124,7 +124,14 @@ def test_the_best_score_is_that_of_the_predicted_class(given):
         typicality=table,
     )
     typical = known.typicality(X)
-    np.testing.assert_array_equal(typical, (table[None] <= best[:, None]).mean(axis=1))
+    below, at_most = (
+        compare(table[None], best[:, None]).mean(axis=1) for compare in (np.less, np.less_equal)
+    )
+    half = 0.5 / len(table)
+    assert np.all((typical >= below - half - 1e-12) & (typical <= at_most + half + 1e-12))
+    np.testing.assert_array_equal(typical == 0, best < table[0])
+    np.testing.assert_array_equal(typical == 1, best > table[-1])
+    assert np.all(np.diff(typical[np.argsort(best, kind="stable")]) >= 0)
     for k in (1, given["n_classes"]):
         np.testing.assert_array_equal(known.top_classes(X, k, typicality=True).typicality, typical)
     predicted = known.predict(X, reject=0.5, unknown_label=-1)

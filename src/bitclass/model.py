@@ -68,8 +68,8 @@ class PackedModel:
     temperature : float
         Probabilities are the softmax of the scores divided by `temperature`.
     typicality : (m,) float32, ascending, optional
-        Best scores of rows whose classes are known, or their quantiles: see the method
-        `typicality`.
+        Best scores of rows whose classes are known, or their quantiles at the shares
+        ``(i + 1/2) / m``: see the method `typicality`.
     summary : mapping, optional
         JSON-serialisable training summary, saved in model files.
     text : NgramFeatures, optional
@@ -279,8 +279,8 @@ class PackedModel:
     def typicality(self, X: ArrayLike) -> NDArray[np.float64]:
         """How typical rows are of the classes that the model knows, from 0 to 1.
 
-        It is the share of rows of known classes, not used to fit the model, whose best score is at
-        most that of the row. Rows of known classes have values spread evenly from 0 to 1; a row of
+        It is the share of rows of known classes, not used to fit the model, whose best score is
+        below that of the row. Rows of known classes have values spread evenly from 0 to 1; a row of
         no known class has a value near 0.
 
         Parameters
@@ -523,10 +523,11 @@ class PackedModel:
             )
 
     def _typicality_of(self, best_scores: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Shares of the typicality table at or below scores (n,)."""
-        assert self.typicality_table is not None
-        below = np.searchsorted(self.typicality_table, best_scores, side="right")
-        return below / len(self.typicality_table)
+        """Shares of known rows below scores (n,), between quantiles in proportion."""
+        table = self.typicality_table
+        assert table is not None
+        shares = (np.arange(len(table)) + 0.5) / len(table)
+        return np.interp(best_scores, table, shares, left=0.0, right=1.0)
 
     def _blockwise(
         self, X: ArrayLike, function: Callable[[FeatureBlock], NDArray[np.float64]]
