@@ -30,7 +30,7 @@ from bitclass.checks import (
     settings_of,
 )
 from bitclass.labels import which_classes
-from bitclass.model import PackedModel, TopClasses
+from bitclass.model import PackedModel, TopClasses, dtype_with
 from bitclass.report import Epoch, Report
 from bitclass.storage import ModelFileError, ProjectionType
 from bitclass.storage import load as load_model
@@ -117,6 +117,15 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         rows, all equally frequent, or given in the order of `classes_`. With more than 1,024
         classes, "train" is the same as "uniform".
 
+    reject : float in [0, 1], default=0
+        Share of the rows of known classes that `predict` may reject, in order to recognise rows of
+        no known class: those with a `typicality` below it get `unknown_label`. With 0 every row
+        gets a class. It may be changed after `fit`, and is saved with the model.
+
+    unknown_label : label or None, default=None
+        Label of rejected rows: a string if labels are strings, a number if they are numbers. With
+        None, `predict` returns an array of Python objects.
+
     keep_sums : bool, default=False
         Whether `fit` keeps the sums over the rows and a sample of them, so that `partial_fit` can
         continue: ``8 d^2 + 8 C d`` bytes and at most 64 MB. `partial_fit` always keeps them.
@@ -202,6 +211,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         rescore: int | str = "auto",
         class_weight: dict[Any, float] | str | None = None,
         prior: str | ArrayLike = "train",
+        reject: float = 0.0,
+        unknown_label: Any = None,
         keep_sums: bool = False,
         n_jobs: int | None = None,
         max_time: float | None = None,
@@ -217,6 +228,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         self.rescore = rescore
         self.class_weight = class_weight
         self.prior = prior
+        self.reject = reject
+        self.unknown_label = unknown_label
         self.keep_sums = keep_sums
         self.n_jobs = n_jobs
         self.max_time = max_time
@@ -501,6 +514,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if not isinstance(prior, str):
             prior = prior[seen] / prior[seen].sum()
         settings = replace(settings, prior=prior)
+        if self.reject:
+            dtype_with(classes, self.unknown_label)  # before the work
         fitted = fit_model(settings, collected)
         kept = collected.kept(_KEPT_BYTES) if keep else None
         self._state = _State(self.get_params(deep=False), kept, fitted, classes, True)
@@ -669,7 +684,7 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             return model.typicality(X)
 
     def score(self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Mean accuracy.
+        """Mean accuracy; rejected rows count as wrong.
 
         Parameters
         ----------
@@ -685,6 +700,8 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
         y, found = on_host(y, "y"), on_host(self.predict(X), "X")
         sample_weight = on_host(sample_weight, "sample_weight")
+        if self.reject:  # labels and `unknown_label` may be of different types
+            y, found = np.ones(len(found), bool), np.asarray(y) == found
         return float(accuracy_score(y, found, sample_weight=sample_weight))
 
     def encode(self, X: Features) -> NDArray[np.uint8]:
@@ -747,8 +764,11 @@ class BinaryCodeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             raise AttributeError(
                 "partial_fit has added rows since the model was last solved: call solve first"
             )
-        assert self._state.fitted is not None
-        return self._state.fitted
+        fitted = self._state.fitted
+        assert fitted is not None
+        # Parameters of prediction, which may have changed since the rows were added.
+        fitted.model.reject, fitted.model.unknown_label = self.reject, self.unknown_label
+        return fitted
 
     @property
     def classes_(self) -> NDArray[Any]:

@@ -22,7 +22,7 @@ from bitclass.arrays import Features, as_features, is_on_gpu, on_host
 from bitclass.codes import unpack
 from bitclass.hash_function import FeatureBlock, HashFunction
 
-__all__ = ["PackedModel", "TopClasses"]
+__all__ = ["PackedModel", "TopClasses", "dtype_with"]
 
 # Scores that are computed at once.
 _SCORES_PER_BLOCK = 1 << 22
@@ -70,6 +70,9 @@ class PackedModel:
     typicality : (m,) float32, ascending, optional
         Best scores of rows whose classes are known, or their quantiles at the shares
         ``(i + 1/2) / m``: see the method `typicality`.
+    reject, unknown_label : optional
+        What `predict` does with rows of no known class, unless it is told otherwise; by default
+        nothing.
     summary : mapping, optional
         JSON-serialisable training summary, saved in model files.
     text : NgramFeatures, optional
@@ -98,6 +101,8 @@ class PackedModel:
         rescore: int = 0,
         temperature: float = 1.0,
         typicality: NDArray[np.float32] | None = None,
+        reject: float = 0.0,
+        unknown_label: Any = None,
         summary: Mapping[str, Any] | None = None,
         text: NgramFeatures | None = None,
     ) -> None:
@@ -106,6 +111,7 @@ class PackedModel:
         self.rescore = rescore
         self.temperature = temperature
         self.typicality_table = _checked_table(typicality)
+        self.reject, self.unknown_label = reject, unknown_label
         self.summary = dict(summary or {})
         self._set_text(text)
         if bias is not None:
@@ -224,7 +230,7 @@ class PackedModel:
         return self.hash_function.encode(self._rows(X))
 
     def predict(
-        self, X: ArrayLike, *, reject: float = 0.0, unknown_label: Any = None
+        self, X: ArrayLike, *, reject: float | None = None, unknown_label: Any = None
     ) -> NDArray[Any]:
         """Predict the nearest class, or the best of the rescored short list.
 
@@ -235,17 +241,20 @@ class PackedModel:
         X : array-like or CSR matrix of shape (n, d)
             An array on a GPU, of a library that supports DLPack, is predicted there with torch, and
             so are its integer labels; the other methods copy it to the host.
-        reject : float in [0, 1], default=0
+        reject : float in [0, 1], optional
             Rows with a `typicality` below it get `unknown_label`: about this share of the rows that
-            do belong to the classes, and more of those that do not.
-        unknown_label : label, default=None
-            A string for labels that are strings, a number for numbers. With None and a positive
-            `reject`, the labels are returned as Python objects.
+            do belong to the classes, and more of those that do not. By default the attribute
+            `reject`, which is 0 unless the model was fitted with another value.
+        unknown_label : label, optional
+            A string for labels that are strings, a number for numbers; by default the attribute
+            `unknown_label`. If that is None, too, and `reject` is positive, the labels are returned
+            as Python objects.
 
         Returns
         -------
         ndarray of shape (n,)
         """
+        reject = self.reject if reject is None else reject
         if reject == 0:
             if is_on_gpu(X) and self.hash_function.is_linear:
                 from bitclass.device import predict  # imports torch
@@ -254,7 +263,8 @@ class PackedModel:
             return self.classes[self._best(self._rows(X))[0]]
         if not (isinstance(reject, (int, float, np.number)) and 0 <= reject <= 1):
             raise ValueError(f"reject must be a number from 0 to 1, found {reject!r}")
-        dtype = _dtype_with(self.classes, unknown_label)
+        unknown_label = self.unknown_label if unknown_label is None else unknown_label
+        dtype = dtype_with(self.classes, unknown_label)
         self._check_typicality()
         indices, best = self._best_with_scores(X)
         labels = self.classes[indices].astype(dtype)
@@ -432,7 +442,7 @@ class PackedModel:
         if isinstance(n_ngrams, bool) or not isinstance(n_ngrams, int) or n_ngrams < 1:
             raise ValueError(f"n_ngrams must be a positive integer, found {n_ngrams!r}")
         if label is None:
-            label = self.predict([text])[0]
+            label = self.predict([text], reject=0)[0]
         found = np.flatnonzero(self.classes == label)
         if len(found) != 1:
             raise ValueError(f"label must be one of the classes, found {label!r}")
@@ -626,8 +636,18 @@ def _checked_table(table: NDArray[np.float32] | None) -> NDArray[np.float32] | N
     return table
 
 
-def _dtype_with(classes: NDArray[Any], label: Any) -> np.dtype[Any]:
-    """The type of an array that holds labels of the classes and another label."""
+def dtype_with(classes: NDArray[Any], label: Any) -> np.dtype[Any]:
+    """The type of an array of labels of the classes and an `unknown_label`, which is checked.
+
+    Parameters
+    ----------
+    classes : (C,) labels
+    label : label, or None
+
+    Returns
+    -------
+    dtype
+    """
     kind = classes.dtype.kind
     kinds = {"i": "iu", "u": "iu", "f": "iuf", "U": "U", "S": "S", "O": "UiubO"}.get(kind, "")
     if label is None:

@@ -210,6 +210,10 @@ def test_predictions_are_lazy_and_those_of_the_local_model(client):
     ):
         np.testing.assert_array_equal(answer.compute(), expected)
     assert found.score(*rows) == local.score(X, y)
+    found.set_params(reject=0.3, unknown_label=-1)
+    rejecting = found.predict(rows[0])
+    np.testing.assert_array_equal(rejecting.compute(), found.to_local().predict(X))
+    assert (rejecting.compute() == -1).any()
 
 
 def test_learning_continues_from_the_sums_of_a_cluster(client):

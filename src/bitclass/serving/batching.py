@@ -159,5 +159,5 @@ def _predict(job: _Job, X: Any) -> Prediction:
     if job.top:
         prediction = Prediction(*model.top_classes(X, job.top, probabilities=True)[:3])
     else:
-        prediction = Prediction(model.predict(X)[:, None])
+        prediction = Prediction(model.predict(X, reject=0)[:, None])
     return prediction._replace(typicality=model.typicality(X)) if job.typicality else prediction

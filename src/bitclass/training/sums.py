@@ -664,6 +664,11 @@ class Collected:
             sums.add(part.features(), part.labels, np.where(stays, 0.0, part.weights))
             # In the order of the keys, in which the pool is kept.
             chosen = np.flatnonzero(stays)
+            try:
+                self.sums.check_rows(part.features(chosen))  # they will be summed later
+            except ValueError:
+                self.sums.check_rows(part.features())  # names the number of the row in the batch
+                raise
             kept.append(part.take(chosen[np.argsort(part.keys[chosen], kind="stable")]))
             others = np.flatnonzero(~stays)
             sampled.append(part.take(others) if copy else part.select(others))
