@@ -399,7 +399,7 @@ def speed() -> list[dict[str, Any]]:
                         X, reject=0.04, unknown_label=OPEN
                     ),
                 },
-                15,
+                45,
             )
             ratio = taken["with"] / taken["without"]
             rows.append({"": TITLES[name], "time with `reject` / without": f"{ratio:.3f}"})
@@ -423,11 +423,11 @@ def draw(found: list[dict[str, str]]) -> None:
     left.invert_yaxis()
     left.set(title="CLINC-150: out-of-scope queries rejected (%)", xlim=(0, 100))
     left.set_xlabel("at a threshold that rejects 4 % of validation queries")
-    left.legend(frameon=False, fontsize=8)
+    left.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     for method in methods:
         line = [mean(found, "auroc", data=name, known=50, method=method) for name in OPEN_DATA]
-        style = {"linewidth": 2.5, "color": "#3a4e7a"} if method == "bitclass" else {}
-        right.plot([np.nan if v is None else 100 * v for v in line], "o-", label=method, **style)
+        style = {"markersize": 10, "color": "#3a4e7a"} if method == "bitclass" else {}
+        right.plot([np.nan if v is None else 100 * v for v in line], "o", label=method, **style)
     right.set_xticks(
         range(len(OPEN_DATA)), [TITLES[name] for name in OPEN_DATA], rotation=20, ha="right"
     )

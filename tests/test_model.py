@@ -134,8 +134,9 @@ def test_the_best_score_is_that_of_the_predicted_class(given):
     assert np.all(np.diff(typical[np.argsort(best, kind="stable")]) >= 0)
     for k in (1, given["n_classes"]):
         np.testing.assert_array_equal(known.top_classes(X, k, typicality=True).typicality, typical)
-    predicted = known.predict(X, reject=0.5, unknown_label=-1)
-    np.testing.assert_array_equal(predicted, np.where(typical < 0.5, -1, model.predict(X)))
+    for reject in (1e-6, 0.1, 0.5, 0.9, 1.0):
+        predicted = known.predict(X, reject=reject, unknown_label=-1)
+        np.testing.assert_array_equal(predicted, np.where(typical < reject, -1, model.predict(X)))
     assert known.score(X, model.predict(X)) == 1.0
 
 

@@ -268,7 +268,10 @@ class PackedModel:
         self._check_typicality()
         indices, best = self._best_with_scores(X)
         labels = self.classes[indices].astype(dtype)
-        labels[self._typicality_of(best) < reject] = unknown_label
+        # The score of that typicality: faster than the typicality of all scores.
+        table, shares = self._quantiles()
+        least = np.interp(reject, shares, table, right=np.nextafter(table[-1], np.float32(np.inf)))
+        labels[best < least] = unknown_label
         return labels
 
     def best_scores(self, X: ArrayLike) -> NDArray[np.float32]:
@@ -534,10 +537,14 @@ class PackedModel:
 
     def _typicality_of(self, best_scores: NDArray[np.float32]) -> NDArray[np.float64]:
         """Shares of known rows below scores (n,), between quantiles in proportion."""
+        table, shares = self._quantiles()
+        return np.interp(best_scores, table, shares, left=0.0, right=1.0)
+
+    def _quantiles(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        """Best scores (m,) of known rows, and the shares of these rows below them."""
         table = self.typicality_table
         assert table is not None
-        shares = (np.arange(len(table)) + 0.5) / len(table)
-        return np.interp(best_scores, table, shares, left=0.0, right=1.0)
+        return table, (np.arange(len(table)) + 0.5) / len(table)
 
     def _blockwise(
         self, X: ArrayLike, function: Callable[[FeatureBlock], NDArray[np.float64]]
