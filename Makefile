@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.* native/paper/* native/simd/*)
 
-.PHONY: help setup demo test test-faults test-images test-torch browser lint format bench accuracy regimes random-problems reproduce reproduce-quick out-of-core cost search memory loading text images characters cluster serving fuzz attack sanitize neon wheel image-root onnx-agreement walk clean
+.PHONY: help setup demo test test-faults test-images test-torch browser lint format bench accuracy regimes random-problems reproduce reproduce-quick out-of-core cost search memory loading text unknown images characters cluster serving fuzz attack sanitize neon wheel image-root onnx-agreement walk clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -99,6 +99,9 @@ loading: setup  ## size and loading time of a model file
 
 text: setup  ## wide sparse rows of text, compared with LinearSVC (about 15 minutes)
 	$(BIN)/python benchmarks/text.py
+
+unknown: setup  ## inputs of no known class, compared with other scores (about 30 minutes; resumable)
+	$(BIN)/python benchmarks/unknown.py
 
 images: setup  ## feature extraction, images per second (about 2 minutes)
 	$(BIN)/python benchmarks/images.py

@@ -141,7 +141,14 @@ class Reader:
         return scores
 
     def typicality(self, X):
-        """Share of the known rows whose best score is at most that of each row."""
-        best = self.scores(X).max(axis=1)
-        table = self.tensors["typicality"]
-        return (table[None, :] <= best[:, None]).mean(axis=1)
+        """Share of the known rows whose best score is below that of each row."""
+        table = self.tensors["typicality"].astype(float)
+        m, shares = len(table), []
+        for best in self.scores(X).max(axis=1):
+            i = int((table <= best).sum())  # the next quantile is number i, from 0
+            if i == 0 or best > table[-1]:
+                shares.append(float(i > 0))
+            else:
+                above = table[i] - table[i - 1] if i < m else 1.0
+                shares.append((i - 0.5 + (best - table[i - 1]) / above) / m)
+        return np.array(shares)

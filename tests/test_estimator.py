@@ -928,3 +928,54 @@ def test_an_invalid_summary_prevents_only_the_estimator(tmp_path, summary, messa
     assert saved(tmp_path, model).summary == summary
     with pytest.raises(ModelFileError, match=f"model.safetensors: .*{message}"):
         BinaryCodeClassifier.load(tmp_path / "model.safetensors")
+
+
+# -------------------------------------------------------------------------------------------------
+# Rows of no known class
+# -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "unknown"), [(None, -1), ("abcdefgh", "none of these"), (None, None)]
+)
+def test_untypical_rows_get_the_unknown_label_in_memory_in_files_and_in_pickles(
+    tmp_path, names, unknown
+):
+    X, y = clusters(1600)
+    y = y if names is None else np.array(list(names))[y]
+    usual = make().fit(X, y)
+    classifier = make(reject=0.1, unknown_label=unknown).fit(X, y)
+    X_new = np.concatenate(
+        [X[::7], 3.0 * np.random.default_rng(0).standard_normal((50, X.shape[1]))]
+    )
+    untypical = usual.typicality(X_new) < 0.1
+    expected = usual.predict(X_new).astype(object)
+    expected[untypical] = unknown
+    assert 0 < np.count_nonzero(untypical) < len(X_new)
+    classifier.save(tmp_path / "m")
+    copies = (classifier, bitclass.load(tmp_path / "m"), BinaryCodeClassifier.load(tmp_path / "m"),
+              pickle.loads(pickle.dumps(classifier)), classifier.packed())  # fmt: skip
+    for each in copies:
+        np.testing.assert_array_equal(each.predict(X_new), expected)
+        assert each.score(X_new, usual.predict(X_new)) == pytest.approx(np.mean(~untypical))
+    # Parameters of prediction: they may be changed after training.
+    np.testing.assert_array_equal(
+        classifier.set_params(reject=0.0).predict(X_new), usual.predict(X_new)
+    )
+    classifier.set_params(reject=1.0).save(tmp_path / "m")
+    assert bitclass.load(tmp_path / "m").reject == 1.0
+
+
+def test_an_unknown_label_that_does_not_suit_the_labels_is_refused_before_training():
+    X, y = clusters(300)
+    with pytest.raises(ValueError, match="unknown_label must be None or of the type of the labels"):
+        make(reject=0.1, unknown_label="none").fit(X, y)
+
+
+def test_the_table_is_rebuilt_with_later_batches():
+    X, y = clusters(3000, noise=0.7)
+    first = y < 4
+    classifier = make(keep_sums=True, reject=0.1, unknown_label=-1).fit(X[first], y[first])
+    assert np.mean(classifier.predict(X[~first]) == -1) > 0.5
+    classifier.partial_fit(X[~first], y[~first])
+    assert np.mean(classifier.predict(X) == -1) == pytest.approx(0.1, abs=0.05)

@@ -124,11 +124,19 @@ def test_the_best_score_is_that_of_the_predicted_class(given):
         typicality=table,
     )
     typical = known.typicality(X)
-    np.testing.assert_array_equal(typical, (table[None] <= best[:, None]).mean(axis=1))
+    below, at_most = (
+        compare(table[None], best[:, None]).mean(axis=1) for compare in (np.less, np.less_equal)
+    )
+    half = 0.5 / len(table)
+    assert np.all((typical >= below - half - 1e-12) & (typical <= at_most + half + 1e-12))
+    np.testing.assert_array_equal(typical == 0, best < table[0])
+    np.testing.assert_array_equal(typical == 1, best > table[-1])
+    assert np.all(np.diff(typical[np.argsort(best, kind="stable")]) >= 0)
     for k in (1, given["n_classes"]):
         np.testing.assert_array_equal(known.top_classes(X, k, typicality=True).typicality, typical)
-    predicted = known.predict(X, reject=0.5, unknown_label=-1)
-    np.testing.assert_array_equal(predicted, np.where(typical < 0.5, -1, model.predict(X)))
+    for reject in (1e-6, 0.1, 0.5, 0.9, 1.0):
+        predicted = known.predict(X, reject=reject, unknown_label=-1)
+        np.testing.assert_array_equal(predicted, np.where(typical < reject, -1, model.predict(X)))
     assert known.score(X, model.predict(X)) == 1.0
 
 
@@ -201,7 +209,7 @@ def test_what_typicality_needs():
     ):
         with pytest.raises(ValueError, match="no table of their scores"):
             ask(X)
-    for reject in (-0.1, 1.5, np.nan, "0.1", None):
+    for reject in (-0.1, 1.5, np.nan, "0.1"):
         with pytest.raises(ValueError, match="reject must be a number from 0 to 1"):
             model.predict(X, reject=reject)
     for table in ([], [[1.0]], [2.0, 1.0], [0.0, np.nan], [np.inf]):

@@ -54,6 +54,8 @@ PARAMETER_CONSTRAINTS: dict[str, Any] = {
     "rescore": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
     "class_weight": [dict, StrOptions({"balanced"}), None],
     "prior": [StrOptions({"train", "uniform"}), "array-like"],
+    "reject": [Interval(Real, 0.0, 1.0, closed="both")],
+    "unknown_label": [str, Real, None],
     "keep_sums": ["boolean"],
     "n_jobs": [Integral, None],
     "max_time": [Interval(Real, 0.0, None, closed="neither"), None],

@@ -26,7 +26,7 @@ from bitclass.checks import (
     settings_of,
 )
 from bitclass.labels import which_classes
-from bitclass.model import PackedModel
+from bitclass.model import PackedModel, dtype_with
 from bitclass.predictor import PackedPredictor
 from bitclass.report import Epoch, Report, make_summary, read_parameters
 from bitclass.storage import ModelFileError, ProjectionType
@@ -112,6 +112,15 @@ class BinaryCodeClassifier(PackedPredictor):
         Shares of the classes where the model is used: as frequent as in the (weighted) training
         rows, all equally frequent, or given in the order of `classes_`. With more than 1,024
         classes, "train" is the same as "uniform".
+
+    reject : float in [0, 1], default=0
+        Share of the rows of known classes that `predict` may reject, in order to recognise rows of
+        no known class: those with a `typicality` below it get `unknown_label`. With 0 every row
+        gets a class. It may be changed after `fit`, and is saved with the model.
+
+    unknown_label : label or None, default=None
+        Label of rejected rows: a string if labels are strings, a number if they are numbers. With
+        None, `predict` returns an array of Python objects.
 
     keep_sums : bool, default=False
         Whether `fit` keeps the sums over the rows and a sample of them, so that `partial_fit` can
@@ -199,6 +208,8 @@ class BinaryCodeClassifier(PackedPredictor):
         rescore: int | str = "auto",
         class_weight: dict[Any, float] | str | None = None,
         prior: str | ArrayLike = "train",
+        reject: float = 0.0,
+        unknown_label: Any = None,
         keep_sums: bool = False,
         n_jobs: int | None = None,
         max_time: float | None = None,
@@ -214,6 +225,8 @@ class BinaryCodeClassifier(PackedPredictor):
         self.rescore = rescore
         self.class_weight = class_weight
         self.prior = prior
+        self.reject = reject
+        self.unknown_label = unknown_label
         self.keep_sums = keep_sums
         self.n_jobs = n_jobs
         self.max_time = max_time
@@ -511,6 +524,8 @@ class BinaryCodeClassifier(PackedPredictor):
         if not isinstance(prior, str):
             prior = prior[seen] / prior[seen].sum()
         settings = replace(settings, prior=prior)
+        if self.reject:
+            dtype_with(classes, self.unknown_label)  # before the work
         fitted = fit_model(settings, collected, before)
         kept = collected.kept(_KEPT_BYTES) if keep else None
         self._state = _State(self.get_params(deep=False), kept, fitted, classes, True)
@@ -578,8 +593,11 @@ class BinaryCodeClassifier(PackedPredictor):
             raise AttributeError(
                 "partial_fit has added rows since the model was last solved: call solve first"
             )
-        assert self._state.fitted is not None
-        return self._state.fitted
+        fitted = self._state.fitted
+        assert fitted is not None
+        # Parameters of prediction, which may have changed since the rows were added.
+        fitted.model.reject, fitted.model.unknown_label = self.reject, self.unknown_label
+        return fitted
 
     def _fitted_model(self, *, update: bool = False) -> PackedModel:
         return (self.solve() if update else self)._solved().model

@@ -23,7 +23,7 @@ from bitclass.arrays import Features, as_features, is_on_gpu, on_host
 from bitclass.codes import unpack
 from bitclass.hash_function import FeatureBlock, HashFunction
 
-__all__ = ["PackedModel", "TopClasses"]
+__all__ = ["PackedModel", "TopClasses", "dtype_with"]
 
 # Scores that are computed at once.
 _SCORES_PER_BLOCK = 1 << 22
@@ -69,8 +69,11 @@ class PackedModel:
     temperature : float
         Probabilities are the softmax of the scores divided by `temperature`.
     typicality : (m,) float32, ascending, optional
-        Best scores of rows whose classes are known, or their quantiles: see the method
-        `typicality`.
+        Best scores of rows whose classes are known, or their quantiles at the shares
+        ``(i + 1/2) / m``: see the method `typicality`.
+    reject, unknown_label : optional
+        What `predict` does with rows of no known class, unless it is told otherwise; by default
+        nothing.
     summary : mapping, optional
         JSON-serialisable training summary, saved in model files.
     text : NgramFeatures, optional
@@ -99,6 +102,8 @@ class PackedModel:
         rescore: int = 0,
         temperature: float = 1.0,
         typicality: NDArray[np.float32] | None = None,
+        reject: float = 0.0,
+        unknown_label: Any = None,
         summary: Mapping[str, Any] | None = None,
         text: NgramFeatures | None = None,
     ) -> None:
@@ -107,6 +112,7 @@ class PackedModel:
         self.rescore = rescore
         self.temperature = temperature
         self.typicality_table = _checked_table(typicality)
+        self.reject, self.unknown_label = reject, unknown_label
         self.summary = dict(summary or {})
         self._set_text(text)
         if bias is not None:
@@ -239,7 +245,7 @@ class PackedModel:
         return self.hash_function.encode(self._rows(X))
 
     def predict(
-        self, X: ArrayLike, *, reject: float = 0.0, unknown_label: Any = None
+        self, X: ArrayLike, *, reject: float | None = None, unknown_label: Any = None
     ) -> NDArray[Any]:
         """Predict the nearest class, or the best of the rescored short list.
 
@@ -250,17 +256,20 @@ class PackedModel:
         X : array-like or CSR matrix of shape (n, d)
             An array on a GPU, of a library that supports DLPack, is predicted there with torch, and
             so are its integer labels; the other methods copy it to the host.
-        reject : float in [0, 1], default=0
+        reject : float in [0, 1], optional
             Rows with a `typicality` below it get `unknown_label`: about this share of the rows that
-            do belong to the classes, and more of those that do not.
-        unknown_label : label, default=None
-            A string for labels that are strings, a number for numbers. With None and a positive
-            `reject`, the labels are returned as Python objects.
+            do belong to the classes, and more of those that do not. By default the attribute
+            `reject`, which is 0 unless the model was fitted with another value.
+        unknown_label : label, optional
+            A string for labels that are strings, a number for numbers; by default the attribute
+            `unknown_label`. If that is None, too, and `reject` is positive, the labels are returned
+            as Python objects.
 
         Returns
         -------
         ndarray of shape (n,)
         """
+        reject = self.reject if reject is None else reject
         if reject == 0:
             if is_on_gpu(X) and self.hash_function.is_linear:
                 from bitclass.device import predict  # imports torch
@@ -269,11 +278,15 @@ class PackedModel:
             return self.classes[self._best(self._rows(X))[0]]
         if not (isinstance(reject, (int, float, np.number)) and 0 <= reject <= 1):
             raise ValueError(f"reject must be a number from 0 to 1, found {reject!r}")
-        dtype = _dtype_with(self.classes, unknown_label)
+        unknown_label = self.unknown_label if unknown_label is None else unknown_label
+        dtype = dtype_with(self.classes, unknown_label)
         self._check_typicality()
         indices, best = self._best_with_scores(X)
         labels = self.classes[indices].astype(dtype)
-        labels[self._typicality_of(best) < reject] = unknown_label
+        # The score of that typicality: faster than the typicality of all scores.
+        table, shares = self._quantiles()
+        least = np.interp(reject, shares, table, right=np.nextafter(table[-1], np.float32(np.inf)))
+        labels[best < least] = unknown_label
         return labels
 
     def best_scores(self, X: ArrayLike) -> NDArray[np.float32]:
@@ -294,8 +307,8 @@ class PackedModel:
     def typicality(self, X: ArrayLike) -> NDArray[np.float64]:
         """How typical rows are of the classes that the model knows, from 0 to 1.
 
-        It is the share of rows of known classes, not used to fit the model, whose best score is at
-        most that of the row. Rows of known classes have values spread evenly from 0 to 1; a row of
+        It is the share of rows of known classes, not used to fit the model, whose best score is
+        below that of the row. Rows of known classes have values spread evenly from 0 to 1; a row of
         no known class has a value near 0.
 
         Parameters
@@ -447,7 +460,7 @@ class PackedModel:
         if isinstance(n_ngrams, bool) or not isinstance(n_ngrams, int) or n_ngrams < 1:
             raise ValueError(f"n_ngrams must be a positive integer, found {n_ngrams!r}")
         if label is None:
-            label = self.predict([text])[0]
+            label = self.predict([text], reject=0)[0]
         found = np.flatnonzero(self.classes == label)
         if len(found) != 1:
             raise ValueError(f"label must be one of the classes, found {label!r}")
@@ -538,10 +551,15 @@ class PackedModel:
             )
 
     def _typicality_of(self, best_scores: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Shares of the typicality table at or below scores (n,)."""
-        assert self.typicality_table is not None
-        below = np.searchsorted(self.typicality_table, best_scores, side="right")
-        return below / len(self.typicality_table)
+        """Shares of known rows below scores (n,), between quantiles in proportion."""
+        table, shares = self._quantiles()
+        return np.interp(best_scores, table, shares, left=0.0, right=1.0)
+
+    def _quantiles(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        """Best scores (m,) of known rows, and the shares of these rows below them."""
+        table = self.typicality_table
+        assert table is not None
+        return table, (np.arange(len(table)) + 0.5) / len(table)
 
     def _blockwise(
         self, X: ArrayLike, function: Callable[[FeatureBlock], NDArray[np.float64]]
@@ -642,8 +660,18 @@ def _checked_table(table: NDArray[np.float32] | None) -> NDArray[np.float32] | N
     return table
 
 
-def _dtype_with(classes: NDArray[Any], label: Any) -> np.dtype[Any]:
-    """The type of an array that holds labels of the classes and another label."""
+def dtype_with(classes: NDArray[Any], label: Any) -> np.dtype[Any]:
+    """The type of an array of labels of the classes and an `unknown_label`, which is checked.
+
+    Parameters
+    ----------
+    classes : (C,) labels
+    label : label, or None
+
+    Returns
+    -------
+    dtype
+    """
     kind = classes.dtype.kind
     kinds = {"i": "iu", "u": "iu", "f": "iuf", "U": "U", "S": "S", "O": "UiubO"}.get(kind, "")
     if label is None:

@@ -165,7 +165,7 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
             return model.typicality(X)
 
     def score(self, X: Features, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Mean accuracy.
+        """Mean accuracy; rejected rows count as wrong.
 
         Parameters
         ----------
@@ -181,6 +181,8 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
 
         y, found = on_host(y, "y"), on_host(self.predict(X), "X")
         sample_weight = on_host(sample_weight, "sample_weight")
+        if self._fitted_model().reject:  # labels and `unknown_label` may be of different types
+            y, found = np.ones(len(found), bool), np.asarray(y) == found
         return float(accuracy_score(y, found, sample_weight=sample_weight))
 
     def encode(self, X: Features) -> NDArray[np.uint8]:

@@ -418,6 +418,28 @@ def test_untypical_rows_are_rejected(tmp_path):
     assert found == list(zip(labels.tolist(), shares.tolist(), strict=True))
     lines = succeed(*predict, "--json", cwd=tmp_path).splitlines()
     assert [json.loads(line)["label"] for line in lines] == [label or None for label in labels]
+    # As the model says.
+    model.reject, model.unknown_label = limit, "none"
+    save(tmp_path / "m", model)
+    printed = csv.DictReader(io.StringIO(succeed("predict", "m", "X.npy", cwd=tmp_path)))
+    assert [row["label"] for row in printed] == [label or "none" for label in labels]
+    y = model.predict(X, reject=0).astype("<U9")
+    y[::3], y[::5] = "other", NAMES[0]
+    np.savez(tmp_path / "rows.npz", X=X, y=y)
+    rejected, unknown, accepted = shares < limit, y == "other", shares >= limit
+    found = json.loads(succeed("evaluate", "m", "rows.npz", "--json", cwd=tmp_path))["rejection"]
+    assert found == pytest.approx({
+        "reject": limit,
+        "coverage": accepted.mean(),
+        "accuracy_of_accepted": (model.predict(X, reject=0) == y)[accepted].mean(),
+        "rejected_of_known": rejected[~unknown].mean(),
+        "rejected_of_unknown": rejected[unknown].mean(),
+    })  # fmt: skip
+    options = ("--reject", 1, "--figure", "all.png")  # rejects every row
+    shown = succeed("evaluate", "m", "rows.npz", *options, cwd=tmp_path)
+    assert "rejecting 100.0%: 0.00% of the rows are accepted, rejected 100.00%" in shown
+    without = succeed("evaluate", "m", "rows.npz", "--reject", 0, "--json", cwd=tmp_path)
+    assert json.loads(without)["rejection"] is None
 
 
 def test_the_types_of_labels_are_those_of_the_model(tmp_path):

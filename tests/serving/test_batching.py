@@ -19,10 +19,10 @@ class HeldModel:
         self.model, self.calls, self.go_on = model, [], threading.Event()
         self.classes = model.classes
 
-    def predict(self, X):
+    def predict(self, X, reject):
         self.calls.append(len(X))
         assert self.go_on.wait(services.PATIENCE)
-        return self.model.predict(X)
+        return self.model.predict(X, reject=reject)
 
     def top_classes(self, X, k, **options):
         self.calls.append((len(X), k))

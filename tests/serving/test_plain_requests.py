@@ -93,7 +93,7 @@ def test_unknown_addresses_and_methods_are_json_errors(service, method, path, al
 
 @pytest.mark.parametrize("error", [BlockingIOError(11, "busy"), ValueError("a fault of ours")])
 def test_internal_errors_have_status_500(monkeypatch, caplog, error):
-    def fail(*arguments):
+    def fail(*arguments, **options):
         raise error
 
     caplog.set_level("ERROR", "uvicorn.error")  # tests of clusters silence the handlers

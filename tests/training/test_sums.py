@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bitclass.labels import which_classes
-from bitclass.training.sums import Collected, Sums, random_keys, standardisation
+from bitclass.training.sums import Collected, Sums, row_keys, run_keys, standardisation
 
 D = 5
 SHIFT, SCALE = np.linspace(-2.0, 2.0, D), np.linspace(0.5, 3.0, D)
@@ -186,7 +186,7 @@ def test_every_row_is_summed_or_waits_and_all_rows_count_once(seed, cuts):
     # Whatever the batches were, the rows of the smallest keys wait, and at most a quarter more.
     if collected.sums.n_rows:
         assert len(pool) <= 25
-        assert np.isin(np.sort(random_keys(np.arange(60), 3))[:20], pool.keys).all()
+        assert np.isin(np.sort(run_keys(np.arange(60), 3))[:20], pool.keys).all()
         assert not rows_of(pool) & rows_of(collected.sample)
         assert len(rows_of(pool) | rows_of(collected.sample)) == 60
     # Judged rows are in neither the sums nor the rows to train on.
@@ -194,6 +194,15 @@ def test_every_row_is_summed_or_waits_and_all_rows_count_once(seed, cuts):
     sums, sample = collected.without(judged)
     assert sums.n_rows == len(sample) == 60 - np.count_nonzero(judged)
     assert not rows_of(pool.take(np.flatnonzero(judged))) & rows_of(sample)
+
+
+def test_consecutive_rows_are_in_the_pool_together():
+    rng = np.random.default_rng(0)
+    X, y = np.arange(2000.0)[:, None] * np.ones(D), rng.integers(0, 4, 2000)
+    rows = np.sort(collect(X, y, np.ones(2000), []).pool.features()[:, 0])
+    runs, lengths = np.unique(rows // 10, return_counts=True)
+    assert np.count_nonzero(lengths == 10) >= len(runs) - 1
+    assert len(runs) < np.ptp(runs), "runs are chosen at random"
 
 
 def test_the_sample_is_bounded_and_the_same_for_any_batches():
@@ -207,12 +216,10 @@ def test_the_sample_is_bounded_and_the_same_for_any_batches():
     for collected in found:
         assert 60 <= len(collected.sample) <= 100
         assert collected.sample.nbytes <= max_bytes
-        assert np.isin(collected.sample.keys, random_keys(np.arange(2000), 3)).all()
-        # Those of the smallest keys among the summed rows.
-        summed = np.sort(np.setdiff1d(random_keys(np.arange(2000), 3), collected.pool.keys))
-        np.testing.assert_array_equal(
-            np.sort(collected.sample.keys), summed[: len(collected.sample)]
-        )
+        # Single rows, not runs of rows, chosen at random among those that were summed.
+        summed = np.setdiff1d(run_keys(np.arange(2000), 3), collected.pool.keys)
+        expected = summed[np.argsort(row_keys(summed))][: len(collected.sample)]
+        np.testing.assert_array_equal(np.sort(collected.sample.keys), np.sort(expected))
         assert len(rows_of(collected.kept(max_bytes // 2).sample)) <= 50
 
 

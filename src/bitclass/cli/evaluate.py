@@ -61,12 +61,14 @@ def command(
             "accuracy against coverage.",
         ),
     ] = None,
+    reject: options.Reject = None,
     json: options.Json = False,
 ) -> None:
     """Measure the accuracy of a model on labelled rows, texts or images.
 
     Files are read as in training. Rows with labels unknown to the model are reported and count as
-    errors; the exit code is 1 if all labels are unknown. --json has the figures of all classes.
+    errors; the exit code is 1 if all labels are unknown. --reject reports how many rows are
+    accepted, and the accuracy among them. --json has the figures of all classes.
     """
     if errors is not None and errors.suffix.lower() != ".csv":
         raise UsageError(f"--errors {errors}: the name must end in .csv")
@@ -77,7 +79,7 @@ def command(
     check_outputs({"--errors": errors, "--figure": figure}, read)
     packed = load_model(model)
     rows = open_rows_for(packed, model, data, row_options, labelled=True)
-    evaluation = Evaluation(packed, calibrate=figure is not None)
+    evaluation = Evaluation(packed, calibrate=figure is not None, reject=reject)
     with ExitStack() as stack:
         progress = stack.enter_context(progress_bars())
         wrong = None
@@ -138,10 +140,15 @@ class Evaluation:
     model : PackedModel
     calibrate : bool
         Whether to compute probabilities even if there are many classes.
+    reject : float, optional
+        Rows with a typicality below it are rejected; by default as the model says.
     """
 
-    def __init__(self, model: PackedModel, calibrate: bool = False) -> None:
+    def __init__(
+        self, model: PackedModel, calibrate: bool = False, reject: float | None = None
+    ) -> None:
         self.model = model
+        self.reject = model.reject if reject is None else reject
         self.k = min(5, len(model.classes))
         self.calibrate = calibrate or len(model.classes) <= _MAX_CALIBRATED_CLASSES
         self.n_rows = self.n_in_top = 0
@@ -149,23 +156,56 @@ class Evaluation:
         self.unknown: Counter[Any] = Counter()  # labels unknown to the model
         self.confidence: list[NDArray[np.float64]] = []
         self.is_correct: list[NDArray[np.bool_]] = []
+        self.is_known: list[NDArray[np.bool_]] = []
+        self.typicality: list[NDArray[np.float64]] = []  # if the model has a table
 
     def add(self, X: Any, labels: NDArray[Any]) -> NDArray[Any]:
         """Count a batch of m rows or texts with labels (m,); returns the predictions (m,)."""
-        best = self.model.top_classes(X, self.k, probabilities=self.calibrate)
+        best = self.model.top_classes(
+            X,
+            self.k,
+            probabilities=self.calibrate,
+            typicality=self.reject > 0 or self.model.typicality_table is not None,
+        )
         predicted: NDArray[Any] = best.labels[:, 0]
         self.n_rows += len(labels)
         self.n_in_top += int(np.any(best.labels == labels[:, None], axis=1).sum())
         self.pairs.update(zip(labels.tolist(), predicted.tolist(), strict=True))
-        self.unknown.update(labels[~np.isin(labels, self.model.classes)].tolist())
+        is_known = np.isin(labels, self.model.classes)
+        self.unknown.update(labels[~is_known].tolist())
+        self.is_known.append(is_known)
+        self.is_correct.append(predicted == labels)
         if best.probabilities is not None:
             self.confidence.append(best.probabilities[:, 0])
-            self.is_correct.append(predicted == labels)
+        if best.typicality is not None:
+            self.typicality.append(best.typicality)
         return predicted
 
     def bins(self) -> NDArray[np.float64]:
         """Calibration of all rows: see `calibration_bins`."""
         return calibration_bins(np.concatenate(self.confidence), np.concatenate(self.is_correct))
+
+    def rejection(self) -> dict[str, Any] | None:
+        """What rejecting brings and costs, or None without it.
+
+        The share of rows accepted, the accuracy among them, and the shares that are rejected of the
+        rows with known and with unknown labels.
+        """
+        if not self.reject:
+            return None
+        rejected = np.concatenate(self.typicality) < self.reject
+        known, correct = np.concatenate(self.is_known), np.concatenate(self.is_correct)
+
+        def share(values: NDArray[np.bool_]) -> float | None:
+            return float(values.mean()) if len(values) else None
+
+        return {
+            "reject": self.reject,
+            "coverage": share(~rejected),
+            "accuracy_of_accepted": share(correct[~rejected]),
+            "rejected_of_known": share(rejected[known]),
+            "rejected_of_unknown": share(rejected[~known]),
+        }
 
     def facts(self) -> dict[str, Any]:
         """All metrics, as values that JSON can hold."""
@@ -205,6 +245,7 @@ class Evaluation:
             # Of the classes that occur or are predicted, as in scikit-learn.
             "macro_f1": float(np.mean([row["f1"] for row in classes])),
             "calibration_error": error,
+            "rejection": self.rejection(),
             "confused": confused[:_N_SHOWN],
             "classes": classes,
         }
@@ -224,6 +265,8 @@ def _show(facts: dict[str, Any]) -> None:
             f"unknown to the model: {', '.join(map(str, labels[:_N_SHOWN]))}{more}"
             + ("" if known is None else f"; accuracy on the other rows {known:.2%}")
         )
+    if facts["rejection"]:
+        print_lines(_rejection_line(facts["rejection"], facts["unknown_rows"]))
     if facts["confused"]:
         cells = [
             [str(pair["class"]), str(pair["predicted"]), f"{pair['rows']:,}"]
@@ -241,6 +284,18 @@ def _show(facts: dict[str, Any]) -> None:
     if len(cells) < len(rows):
         title = f"The {len(cells)} worst of {len(rows):,} classes (--json: all)"
     show_table(title, ["class", "rows", *metrics], cells, n_names=1)
+
+
+def _rejection_line(found: dict[str, Any], n_unknown: int) -> str:
+    parts = [f"rejecting {found['reject']:.1%}: {found['coverage']:.2%} of the rows are accepted"]
+    if found["accuracy_of_accepted"] is not None:
+        parts.append(f"accuracy {found['accuracy_of_accepted']:.2%} among them")
+    if found["rejected_of_known"] is not None:
+        parts.append(f"rejected {found['rejected_of_known']:.2%} of the rows with known labels")
+    if found["rejected_of_unknown"] is not None:
+        n = round(found["rejected_of_unknown"] * n_unknown)
+        parts.append(f"{n:,} of the {n_unknown:,} with unknown ones")
+    return ", ".join(parts)
 
 
 def _write_errors(wrong: Any, batch: Any, predicted: NDArray[Any], names: Any) -> None:

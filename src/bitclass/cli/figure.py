@@ -59,15 +59,23 @@ def _draw_calibration(panel: Any, evaluation: Evaluation) -> None:
 
 
 def _draw_coverage(panel: Any, evaluation: Evaluation) -> None:
-    """Accuracy of the most confident rows, by their share of all rows."""
-    confidence = np.concatenate(evaluation.confidence)
-    is_correct = np.concatenate(evaluation.is_correct)[np.argsort(-confidence, kind="stable")]
+    """Accuracy of the most confident and of the most typical rows, by their share of all rows."""
+    is_correct = np.concatenate(evaluation.is_correct)
     n = np.arange(1, len(is_correct) + 1)
-    panel.plot(n / len(n), np.cumsum(is_correct) / n, color=_BLUE)
+    curves = {"probability": (evaluation.confidence, _BLUE)}
+    if evaluation.typicality:
+        curves["typicality"] = (evaluation.typicality, _PALE)
+    for name, (values, colour) in curves.items():
+        order = np.argsort(-np.concatenate(values), kind="stable")
+        panel.plot(n / len(n), np.cumsum(is_correct[order]) / n, color=colour, label=f"by {name}")
     panel.axhline(is_correct.mean(), color=_RED, linestyle="dotted", label="all rows")
+    rejection = evaluation.rejection()
+    if rejection and rejection["coverage"]:
+        place = rejection["coverage"], rejection["accuracy_of_accepted"]
+        panel.plot(*place, "o", color=_RED, label=f"rejecting {rejection['reject']:.1%}")
     panel.set(
         title="accuracy against coverage",
-        xlabel="share of rows answered, most confident first",
+        xlabel="share of rows answered, best first",
         ylabel="accuracy",
         xlim=(0, 1.02),
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Data", "Features", "Format", "Json", "Labels", "Model", "Weights"]
+__all__ = ["Data", "Features", "Format", "Json", "Labels", "Model", "Reject", "Weights"]
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file.")]
 Data = Annotated[
@@ -30,6 +30,16 @@ Labels = Annotated[
     str | None,
     typer.Option(
         metavar="NAME", help="Label column or array, or a file with one label per row, as in y.npy."
+    ),
+]
+Reject = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        min=0,
+        max=1,
+        help="Reject rows with a typicality below this share, as of no known class; by default as "
+        "the model was fitted.",
     ),
 ]
 Weights = Annotated[str | None, typer.Option(metavar="NAME", help="Column of row weights.")]

@@ -78,15 +78,7 @@ def command(
             help="Add how well the best class fits: the share of known rows that fit no better.",
         ),
     ] = False,
-    reject: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE",
-            min=0,
-            max=1,
-            help="Leave the label empty if the typicality is below this share.",
-        ),
-    ] = 0.0,
+    reject: options.Reject = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Add the n-grams that contribute most.")
     ] = False,
@@ -105,9 +97,10 @@ def command(
         raise UsageError(f"--out {out}: the name must end in {', '.join(_WRITERS)}")
     if json and _WRITERS[ending] is not _write_json:
         raise UsageError(f"--out {out}: with --json, the name must end in .jsonl")
+    packed = load_model(model)
+    reject = packed.reject if reject is None else reject
     if ending == ".npy" and (top > 1 or probabilities or typicality or reject or explain or id):
         raise UsageError(f"--out {out}: .npy holds only labels; use .csv, .jsonl or .parquet")
-    packed = load_model(model)
     if explain and packed.text is None:
         raise UsageError("--explain: the model was not trained on n-grams of texts")
     if top > len(packed.classes):
@@ -173,7 +166,7 @@ def _results(
             if names is not None:
                 copied["image"] = np.array(names[batch.first_row : batch.first_row + len(batch)])
             if top == 1 and not (probabilities or typicality or reject):
-                best = {"label": model.predict(X)[:, None]}
+                best = {"label": model.predict(X, reject=0)[:, None]}
             else:
                 found = model.top_classes(
                     X, top, probabilities=probabilities, typicality=typicality or reject > 0
@@ -183,11 +176,12 @@ def _results(
                     best["probability"] = found.probabilities
                 if typicality:
                     copied["typicality"] = found.typicality
-                if reject and found.typicality is not None:
-                    best["label"] = best["label"].astype(object)
-                    best["label"][found.typicality < reject, 0] = None
             if explain:
                 copied["ngrams"] = _explanations(model, batch.texts, best["label"][:, 0])
+            if reject:
+                assert found.typicality is not None
+                best["label"] = best["label"].astype(object)
+                best["label"][found.typicality < reject, 0] = model.unknown_label
             if clash := set(copied) & set(_flat(best)):
                 raise UsageError(f"--id {min(clash)}: the output already has a column of that name")
             yield copied, best

@@ -153,4 +153,4 @@ def _predict(job: _Job, X: Any) -> TopClasses:
     if job.top or job.typicality:
         options = {"probabilities": job.top > 0, "typicality": job.typicality}
         return model.top_classes(X, max(1, job.top), **options)  # type: ignore[no-any-return]
-    return TopClasses(model.predict(X)[:, None], None)  # type: ignore[arg-type]
+    return TopClasses(model.predict(X, reject=0)[:, None], None)  # type: ignore[arg-type]

@@ -69,6 +69,11 @@ class ServedModel:
         """Whether the model can tell rows of no known class."""
         return getattr(self.model, "typicality_table", None) is not None
 
+    @property
+    def reject(self) -> float | None:
+        """Share of known rows that requests reject unless they ask for another; None for none."""
+        return getattr(self.model, "reject", 0.0) or None
+
     @cached_property
     def page(self) -> Page:
         """What the page shows of the model."""

@@ -106,7 +106,7 @@ def parse_plain(
 ) -> Query:
     """Parse a request to `/predict`: an image file, or JSON."""
     n_best = 0 if top is None else _check_top(parse_number(top, "top"), served)
-    share = None if reject is None else _check_reject(_parse_share(reject), served)
+    share = served.reject if reject is None else _check_reject(_parse_share(reject), served)
     if content_type.startswith("image/"):
         _check_kind("images", served)
         return Query("images", [bytes(body)], n_best, share)
@@ -183,6 +183,8 @@ def parse_infer(
     tensor = _checked(inputs[0], dict, "inputs[0]")
     kind = tensor.get("name")
     _check_kind(kind, served)
+    if served.reject is not None:
+        parameters = {"reject": served.reject, **parameters}
     outputs = _outputs(request, parameters)
     top, share = 0, None
     if outputs.keys() & set(_OUTPUTS[1:]):

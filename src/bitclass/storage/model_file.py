@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from bitclass.hash_function import (
     HashFunction,
     RbfAnchors,
 )
-from bitclass.model import PackedModel
+from bitclass.model import PackedModel, dtype_with
 from bitclass.report import Report
 from bitclass.storage.container import (
     VERSION,
@@ -129,6 +130,8 @@ _LAYOUT = {
     "text_idf": Expected("F16", ("features",), paired_with="text_ngrams"),
     "bias": Expected("F32", ("classes",), required=False),
     "typicality": Expected("F32", ("quantiles",), required=False),
+    "reject": Expected("F64", (1,), required=False, low=0, high=1),
+    "unknown_label": Expected("U8", ("bytes of the label",), required=False),
     **ANCHOR_LAYOUT,
 }
 
@@ -228,6 +231,7 @@ def save(
         **saved_text(model.text),
         "bias": model.bias,
         "typicality": model.typicality_table,
+        **_saved_rejection(model),
     }
     tensors = {name: values for name, values in arrays.items() if values is not None}
     content = Content(header, tensors)
@@ -530,12 +534,38 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             text=text_from(tensors, tensors.get("columns"), header.n_features),
             bias=tensors.get("bias"),
             typicality=tensors.get("typicality"),
+            **_rejection_from(tensors, labels),
         )
     except ModelFileError:
         raise
     except (TypeError, ValueError) as error:
         # The model and the kernels check their own limits.
         raise ModelFileError(str(error)) from None
+
+
+def _saved_rejection(model: PackedModel) -> dict[str, NDArray[Any]]:
+    """What is stored of `reject` and `unknown_label`, if they differ from the defaults."""
+    saved: dict[str, NDArray[Any]] = {}
+    if model.reject:
+        saved["reject"] = np.array([model.reject], dtype=np.float64)
+    if model.unknown_label is not None:
+        dtype_with(model.classes, model.unknown_label)
+        text = json.dumps(np.asarray(model.unknown_label).item(), ensure_ascii=False)
+        saved["unknown_label"] = np.frombuffer(text.encode(), dtype=np.uint8)
+    return saved
+
+
+def _rejection_from(tensors: dict[str, NDArray[Any]], classes: NDArray[Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "reject" in tensors:
+        found["reject"] = float(tensors["reject"][0])
+    if "unknown_label" in tensors:
+        text = tensors["unknown_label"].tobytes().decode()
+        if text[0] not in '"-0123456789N':  # neither nested nor null
+            raise ModelFileError("tensor 'unknown_label' must hold a string or a number")
+        found["unknown_label"] = json.loads(text)
+        dtype_with(classes, found["unknown_label"])
+    return found
 
 
 def _quantised(

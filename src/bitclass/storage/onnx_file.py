@@ -79,9 +79,8 @@ def save_onnx(model: PackedModel, path: str | os.PathLike[str], k: int) -> None:
         ("top_probabilities", np.float32, ["n", k]),
     ]
     if model.typicality_table is not None:
-        is_below = graph.add("GreaterOrEqual", [best, model.typicality_table[None]])
-        below = graph.add("Cast", [is_below], to=_type(np.float32))
-        graph.add("ReduceMean", [below, np.array([1])], output="typicality", keepdims=0)
+        share = _typicality(graph, best, model.typicality_table)
+        graph.add("Squeeze", [share, np.array([1])], output="typicality")
         outputs.append(("typicality", np.float32, ["n"]))
     onnx_graph = helper.make_graph(
         graph.nodes,
@@ -286,6 +285,23 @@ def _rescored(graph: _Graph, all_scores: str, found: str, nearest: str, real: st
     below = graph.add("Sub", [graph.add("Sub", [worst, farthest]), np.float32(1)])
     all_scores = graph.add("Add", [all_scores, below])
     return graph.add("ScatterElements", [all_scores, nearest, real], axis=1)
+
+
+def _typicality(graph: _Graph, best: str, table: NDArray[np.float32]) -> str:
+    """Shares (n, 1) of the known rows below best scores (n, 1), as in `PackedModel.typicality`."""
+    f, lower, gaps = np.float32, table[None, :-1], np.diff(table)[None]
+    between = graph.add("Div", [graph.add("Sub", [best, lower]), np.where(gaps > 0, gaps, f(1))])
+    at_least = [
+        graph.add("Cast", [graph.add("GreaterOrEqual", [best, values])], to=_type(np.float32))
+        for values in (lower, table[None, :1])
+    ]
+    above = graph.add(
+        "Cast", [graph.add("Greater", [best, table[None, -1:]])], to=_type(np.float32)
+    )
+    steps = graph.add("Where", [gaps > 0, graph.add("Clip", [between, f(0), f(1)]), at_least[0]])
+    total = graph.add("ReduceSum", [steps, np.array([1])], keepdims=1)
+    ends = graph.add("Mul", [graph.add("Add", [at_least[1], above]), f(0.5)])
+    return graph.add("Div", [graph.add("Add", [total, ends]), f(len(table))])
 
 
 def _first(graph: _Graph, values: str, n: int) -> str:

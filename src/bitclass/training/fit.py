@@ -47,7 +47,7 @@ __all__ = ["Fitted", "fit_model", "judged_groups"]
 
 # Share of the rows that judge a model: with few rows more, so that there are enough, with many
 # fewer, since they are missed in training.
-_JUDGED_SHARE, _MAX_JUDGED_SHARE, _MIN_JUDGED_SHARE = 0.05, 0.2, 0.01
+_JUDGED_SHARE, _MAX_JUDGED_SHARE, _MIN_JUDGED_SHARE = 1 / 15, 0.2, 0.01
 _MIN_JUDGED, _ENOUGH_JUDGED = 400, 1000
 # With fewer rows than this a single part is too small to judge by; each of so many folds is then
 # judged by a model of the others.
@@ -348,8 +348,10 @@ def _parts(collected: Collected) -> list[NDArray[np.bool_]]:
     summed = np.isin(classes, collected.sums.with_rows().classes)
     several = (counts > 1) | summed
     if n_rows < _MIN_ROWS_OF_ONE_PART:
-        # Of two rows per class, each fold leaves out those of some classes only.
-        folds = [((rank + y) % _FOLDS == fold) & several[y] for fold in range(_FOLDS)]
+        # Rows that follow each other stay together; of two rows per class, each fold leaves out
+        # those of some classes only.
+        of_rows = (rank * _FOLDS // counts[y] + y) % _FOLDS
+        folds = [(of_rows == fold) & several[y] for fold in range(_FOLDS)]
         return [fold for fold in folds if np.count_nonzero(fold) > 1]
     effective = n_rows * _evenness(pool.weights)
     share = min(max(_JUDGED_SHARE, _MIN_JUDGED / effective), _MAX_JUDGED_SHARE)
@@ -358,7 +360,11 @@ def _parts(collected: Collected) -> list[NDArray[np.bool_]]:
     allowed = np.where(summed, counts, counts // 2)
     is_judged = np.zeros(len(pool), dtype=bool)
     usable = order[(rank < allowed[y])[order]]
-    is_judged[usable[:n_judged]] = True
+    # Runs of rows are mostly of one class: if possible, none loses twice its share.
+    masses = collected.masses()[np.searchsorted(collected.classes, classes)]
+    spared = 2.0 * n_judged / n_rows * masses * counts / np.bincount(y, pool.weights)
+    is_beyond = rank[usable] >= np.maximum(spared, 1.0)[y[usable]]
+    is_judged[usable[np.argsort(is_beyond, kind="stable")][:n_judged]] = True
     return [is_judged] if np.count_nonzero(is_judged) > 1 else []
 
 

@@ -35,7 +35,7 @@ from bitclass.training.steps import (
     SparseProjection,
     Steps,
 )
-from bitclass.training.sums import Sample, Sums
+from bitclass.training.sums import Sample, Sums, row_keys
 
 __all__ = [
     "RESCORE_LENGTHS",
@@ -203,7 +203,7 @@ class _TrainingRows:
     ) -> None:
         whitening = self._whitening = closed.whitening
         if len(sample) > max_rows:
-            sample = sample.select(np.sort(np.argsort(sample.keys)[:max_rows]))
+            sample = sample.select(np.sort(np.argsort(row_keys(sample.keys))[:max_rows]))
         self.y = np.searchsorted(whitening.sums.classes, sample.labels)
         weights = sample.weights / sample.weights.mean()
         self._weights, self._random = weights.astype(np.float32), random
@@ -682,7 +682,13 @@ def calibrated(
     table = None
     if best is not None:
         n = min(len(best), _TYPICALITY_QUANTILES)
-        table = np.quantile(best, np.linspace(0.0, 1.0, n)).astype(np.float32)
+        best = np.sort(best).astype(np.float64)
+        if length == 0:  # even integers: those of equal score are spread out
+            _, first, counts = np.unique(best, return_index=True, return_counts=True)
+            place = np.arange(len(best)) - np.repeat(first, counts) + 0.5
+            best += 2.0 * place / np.repeat(counts, counts) - 1.0
+        shares = (np.arange(n) + 0.5) / n
+        table = np.quantile(best, shares, method="hazen").astype(np.float32)
     return PackedModel(
         model.classes,
         model.weights,

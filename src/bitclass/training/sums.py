@@ -31,7 +31,7 @@ from bitclass.arrays import (
 from bitclass.hash_function import RbfAnchors
 from bitclass.labels import check_label_kinds, joined_labels, which_classes
 
-__all__ = ["Collected", "Sample", "Sums", "random_sample", "standardisation"]
+__all__ = ["Collected", "Sample", "Sums", "random_sample", "row_keys", "standardisation"]
 
 # Size of the blocks that are summed: the larger, the fewer products (d, d) are added.
 _SUMMED_BYTES = 32 << 20
@@ -48,6 +48,8 @@ _ROUNDING_OF_SUMS = 1e-12
 _STANDARDISATION_ROWS = 10_000
 # If a single row accounts for this share of a feature's deviation, it may be an outlier.
 _OUTLIER_SHARE = 0.9
+# Consecutive rows that judge a model together, and number of different keys of such runs.
+_ROWS_PER_RUN, _RUN_KEYS = 10, 1 << 24
 
 
 # -------------------------------------------------------------------------------------------------
@@ -452,7 +454,7 @@ class Sample:
     X : (m, d) dense array or CSR
     labels : (m,)
     weights : (m,), positive
-    keys : (m,) random numbers in [0, 1) that depend on row numbers alone
+    keys : (m,) random numbers in [0, 1) that depend on row numbers alone: see `run_keys`
     rows : (m,) indices of the rows in X if these are not all, so that X need not be copied
     """
 
@@ -506,12 +508,27 @@ class Sample:
 
 def random_keys(rows: NDArray[np.intp], seed: int) -> NDArray[np.float64]:
     """Pseudo-random number in [0, 1) for each row number: the mixing function of SplitMix64."""
-    start = (seed * 0x9E3779B97F4A7C15) % 2**64
+    start = (seed * 0xD1342543DE82EF95) % 2**64  # another factor: seeds must not be shifts of rows
     mixed = rows.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(start)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)
     return np.asarray((mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+def run_keys(rows: NDArray[np.intp], seed: int) -> NDArray[np.float64]:
+    """Pseudo-random numbers in [0, 1), adjacent for the rows of a run of consecutive numbers.
+
+    Neighbours in a file often have the same source: queries of one writer, images of one series.
+    Rows whose neighbours were trained on are easier than those which a model will meet.
+    """
+    of_runs = np.floor(random_keys(rows // _ROWS_PER_RUN, seed) * _RUN_KEYS)
+    return np.asarray((of_runs + random_keys(rows, seed)) / _RUN_KEYS)
+
+
+def row_keys(keys: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The part of keys of rows in runs that is independent of the run."""
+    return np.asarray(keys * _RUN_KEYS % 1.0)
 
 
 def random_sample(
@@ -616,7 +633,7 @@ class Collected:
         for new in (labels, labels if classes is None else classes):
             check_label_kinds(known, new)
             known = joined_labels(known, np.unique(new))  # raises if they cannot be joined
-        keys = random_keys(np.arange(self.n_rows, self.n_rows + len(labels)), self.seed)
+        keys = run_keys(np.arange(self.n_rows, self.n_rows + len(labels)), self.seed)
         if judged is not None:
             keys[judged] = -1.0
             self._pool_rows = max(self._pool_rows, int(np.count_nonzero(judged)))
@@ -661,6 +678,11 @@ class Collected:
             sums.add(part.features(), part.labels, np.where(stays, 0.0, part.weights))
             # In the order of the keys, in which the pool is kept.
             chosen = np.flatnonzero(stays)
+            try:
+                self.sums.check_rows(part.features(chosen))  # they will be summed later
+            except ValueError:
+                self.sums.check_rows(part.features())  # names the number of the row in the batch
+                raise
             kept.append(part.take(chosen[np.argsort(part.keys[chosen], kind="stable")]))
             others = np.flatnonzero(~stays)
             sampled.append(part.take(others) if copy else part.select(others))
@@ -678,9 +700,12 @@ class Collected:
         n = int(sum(map(len, self._sampled)) * self._max_bytes / n_bytes)
         if len(self._sampled) > 1:  # room for more, so that not every batch copies the sample
             n = max(1, int(0.8 * n))
-        keys = np.concatenate([part.keys for part in self._sampled])
-        threshold = np.partition(keys, n)[n]
-        parts = [part.select(np.flatnonzero(part.keys < threshold)) for part in self._sampled]
+        keys = [row_keys(part.keys) for part in self._sampled]
+        threshold = np.partition(np.concatenate(keys), n)[n]
+        parts = [
+            part.select(np.flatnonzero(of_rows < threshold))
+            for part, of_rows in zip(self._sampled, keys, strict=True)
+        ]
         self._sampled = parts if len(parts) == 1 else [Sample.joined(parts)]
 
     def merge(self, other: Collected) -> None:
