@@ -52,7 +52,12 @@ def test_anchors_texts_and_bad_arrays():
     X = rng.standard_normal((30, 3))
     np.testing.assert_array_equal(model.predict(array_api_strict.asarray(X)), model.predict(X))
     text = NgramFeatures(256, (3, 4), None)
-    wide = HashFunction(rng.standard_normal((256, 40)).astype(np.float32), np.zeros(40))
+    wide = HashFunction(
+        rng.standard_normal((256, 40)).astype(np.float32),
+        np.zeros(40),
+        columns=np.arange(256, dtype=np.int32),
+        n_features=256,
+    )
     model, _ = random_model(hash_function=wide, text=text)
     nothing = array_api_strict.asarray(np.zeros((2, 256)))
     np.testing.assert_allclose(model.predict_proba(nothing), 1 / 90, atol=1e-6)

@@ -34,8 +34,11 @@ _T = TypeVar("_T")
 def run_kernel(
     kernel: Callable[..., _T], *arguments: Any, changed: NDArray[Any] | None = None
 ) -> _T:
-    """Call a kernel with contiguous arrays; `changed`, which it modifies, is never copied."""
-    ready = [np.ascontiguousarray(a) if isinstance(a, np.ndarray) else a for a in arguments]
+    """Call a kernel with contiguous arrays; `changed`, which it modifies, is never copied.
+
+    Arrays that another process sent need not be aligned.
+    """
+    ready = [np.require(a, None, "CA") if isinstance(a, np.ndarray) else a for a in arguments]
     return kernel(*ready, *(() if changed is None else (changed,)), effective_threads())
 
 

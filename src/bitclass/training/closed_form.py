@@ -78,6 +78,8 @@ _DRAWN_ROWS = 2000
 # smaller, the more linear is tanh, and the coarser the scores become in 8 bits.
 _SPREADS = (1.0, 0.5, 0.25)
 _LEAST_SQUARES_PENALTY = 1e-4
+# Nats by which models differ by chance: the first one is taken, so that rounding seldom decides.
+_LIKELIHOOD_TOLERANCE = 0.01
 _MAX_BIASED_CLASSES, _PRIOR_COUNT = 1024, 10.0
 #: Entries per row that must be left where rare columns are dropped.
 ENTRIES_LEFT = 8
@@ -273,7 +275,8 @@ class DenseWhitening:
         if self._noise is None:
             values, vectors = scipy.linalg.eigh(self.covariance, check_finite=False)
             deviations = np.sqrt(np.maximum(values, 0.0))
-            self._noise = (deviations[:, None] * vectors.T).astype(np.float32)
+            # The symmetric root does not depend on how equal eigenvalues are ordered.
+            self._noise = ((vectors * deviations) @ vectors.T).astype(np.float32)
         noise = random.standard_normal((len(y), len(self._noise)), dtype=np.float32) @ self._noise
         return _around_means(self, noise, y, random, unseen)
 
@@ -664,7 +667,7 @@ def best_temperature(
         loss, bounds=(low, max(low + 1.0, 5.0)), method="bounded", options={"xatol": 0.05}
     )
     found = logits(float(best.x))
-    accuracy = np.average(found[at] >= found.max(axis=1), weights=weights)
+    accuracy = np.average(found.argmax(axis=1) == at[1], weights=weights)
     return unit * math.exp(float(best.x)), -float(best.fun), float(accuracy)
 
 
@@ -1025,11 +1028,14 @@ def closed_form(
         The kind of hyperplanes, if it is known.
     """
     means, random = whitening.means, np.random.default_rng(seed)
+    is_single = bool(whitening.sums.rows_per_class.max() <= 1.0 + 1e-9)  # one row per class
     q = int(np.count_nonzero(whitening.between > 0))
     between = whitening.between[:q]
     shares = whitening.sums.mass / whitening.sums.total
     y = random.choice(len(means), _DRAWN_ROWS, p=shares)
     A = whitening.draw(y, random, unseen=True)
+    if is_single:  # nothing tells how far rows are from the means
+        y, A = np.arange(len(means)), means
     at, log_shares = (np.arange(len(y)), y), np.log(shares)
     # Directions in which classes hardly differ may get fewer bits: in proportion to how much of
     # the variance along them is between classes.
@@ -1043,8 +1049,7 @@ def closed_form(
     is_compared &= len(means) <= _MAX_COMPARED_CLASSES
     if is_compared:
         names += ["rotation", "bisectors"]
-    # With one row per class, nothing tells how far rows are from the means.
-    is_fitted = is_compared and bool(whitening.sums.rows_per_class.max() > 1.0 + 1e-9)
+    is_fitted = is_compared and not is_single
     if kind is not None:
         is_fitted = kind.spread is not None
     tried: list[tuple[float, float, ClosedForm]] = []
@@ -1063,8 +1068,8 @@ def closed_form(
         planes: list[tuple[float | None, Any, Any]] = [(None, full * size, t * size)]
         if is_fitted:
             Q, t = _discriminant(means, weights)
-            F = A @ Q.astype(np.float32) + t.astype(np.float32)
-            one = 1.0 / math.sqrt(float(np.mean(F**2)) + 1e-30)
+            square = shares @ (means @ Q + t) ** 2 + whitening.within**2 @ Q**2
+            one = 1.0 / math.sqrt(float(np.mean(square)) + 1e-30)
             planes += [(spread, Q * (one * spread), t * (one * spread)) for spread in _SPREADS]
         for spread, Q, t in planes:
             if kind is not None and kind.spread != spread:
@@ -1086,11 +1091,12 @@ def closed_form(
 
 
 def _best(tried: list[tuple[float, float, ClosedForm]]) -> ClosedForm:
-    """The most likely of the models that are as accurate as the best, up to a standard error."""
+    """The first of the models that are as accurate and as likely as the best, up to chance."""
     accuracy = max(each[0] for each in tried)
     error = math.sqrt(accuracy * (1.0 - accuracy) / _DRAWN_ROWS)
     good = [each for each in tried if each[0] >= accuracy - error]
-    return max(good, key=lambda each: each[1])[2]
+    likelihood = max(each[1] for each in good)
+    return next(each[2] for each in good if each[1] >= likelihood - _LIKELIHOOD_TOLERANCE)
 
 
 def drawn_scores(model: ClosedForm, A: NDArray[np.float32]) -> NDArray[np.float32]:

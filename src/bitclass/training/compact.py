@@ -20,6 +20,8 @@ Compaction = Callable[[Candidate], Candidate]
 
 # Shares of the columns that may be kept, smallest first.
 _KEPT_SHARES = (0.35, 0.4, 0.5, 0.6, 0.7, 0.8)
+# Of fewer rows, too few judge to see which columns other rows will miss.
+_MIN_ROWS_TO_PRUNE = 10_000
 # Rise of the `loss` from which on the judged rows miss columns, or more than four bits. Noise of
 # rounding costs likelihood before it costs accuracy.
 _MAX_LOSS_OF_COLUMNS, _MAX_LOSS_OF_ROUNDING = 0.01, 0.05
@@ -27,7 +29,8 @@ _MAX_LOSS_OF_COLUMNS, _MAX_LOSS_OF_ROUNDING = 0.01, 0.05
 
 def compactions(sums: Sums) -> list[tuple[list[Compaction], float]]:
     """Ways to make a candidate smaller, the smallest first, and the `loss` each may cost."""
-    fewer = [partial(with_columns, sums=sums, share=share) for share in _KEPT_SHARES]
+    shares = _KEPT_SHARES if sums.n_rows >= _MIN_ROWS_TO_PRUNE else ()
+    fewer = [partial(with_columns, sums=sums, share=share) for share in shares]
     return [([in_four_bits], _MAX_LOSS_OF_ROUNDING), (list(fewer), _MAX_LOSS_OF_COLUMNS)]
 
 

@@ -77,10 +77,13 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
     trials = [_try(of_parts, collected, part, choices) for part in parts]
     of_closed = _judged([trial.closed for trial in trials], settings.rescore)
     of_refined = _judged([trial.refined for trial in trials], settings.rescore)
+    # The closed form of wide rows neglects how columns occur together, which refinement learns from
+    # more rows than the folds have.
+    errors = -1.0 if len(trials) > 1 and collected.sums.wide else 1.0
     accepted = (
         of_closed is not None
         and of_refined is not None
-        and choose(of_closed, of_refined)
+        and choose(of_closed, of_refined, errors)
         and not (len(trials) > 1 and settings.out_of_time)
     )
     attempts, judged = [trial.of(accepted) for trial in trials], of_closed

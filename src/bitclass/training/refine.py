@@ -655,8 +655,8 @@ def _score_gaps(model: PackedModel, X: Any, y: NDArray[np.intp]) -> tuple[NDArra
     return listed, counts, gap, best
 
 
-def choose(one: Judged, other: Judged) -> bool:
-    """Whether another model is accepted: it must be better by more than a standard error.
+def choose(one: Judged, other: Judged, errors: float = 1.0) -> bool:
+    """Whether another model is accepted: it must be better by so many standard errors.
 
     It may be so in the log-likelihood of the judged rows, each model at its own temperature, which
     tells more than the number of correct predictions if rows are few, or in their accuracy; and it
@@ -665,7 +665,7 @@ def choose(one: Judged, other: Judged) -> bool:
     likelihoods = [each.log_likelihoods(each.temperature) for each in (one, other)]
     correct = [each.correct.astype(np.float64) for each in (one, other)]
     gains = [_gain(after - before, other.weights) for before, after in (likelihoods, correct)]
-    return max(gains) > 1.0 and min(gains) > -1.0
+    return max(gains) > errors and min(gains) > -max(1.0, -2.0 * errors)
 
 
 def _gain(differences: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
