@@ -263,7 +263,7 @@ def test_a_reader_written_from_the_specification_ranks_the_short_list(
     model, reader = bitclass.load(path), Reader(path)
     scores = np.sort(reader.scores(X), axis=1)
     clear = scores[:, -1] - scores[:, -2] > 0.5 / 127  # otherwise rounding to these steps decides
-    assert clear.mean() > 0.5
+    assert clear.mean() > (0.5 if rescore else 0.3)  # sums of bits are often equal
     np.testing.assert_array_equal(reader.predict(X)[clear], model.predict(X)[clear])
     if rescore > 1:
         assert np.any(reader.labels()[reader.distances(X).argmin(axis=1)] != reader.predict(X))

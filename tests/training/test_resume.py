@@ -33,6 +33,7 @@ def small_limits(monkeypatch):
     monkeypatch.setattr("bitclass.training.fit.choose", lambda *_: True)
     monkeypatch.setattr("bitclass.training.resume._MIN_ROWS", 1000)
     monkeypatch.setattr("bitclass.training.fit._MIN_ROWS_OF_ONE_MODEL", 1000)
+    monkeypatch.setattr("bitclass.training.compact._MIN_ROWS_TO_PRUNE", 1000)
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def add_gram(X: NDArray[Any], gram: NDArray[np.float64]) -> None:
     """
     use_blas()
     for begin in range(0, len(X), _BLOCK_ROWS):
-        rows = np.require(X[begin : begin + _BLOCK_ROWS], None, "CA")
+        rows = np.require(X[begin : begin + _BLOCK_ROWS], None, ["C", "A"])
         _kernels.add_gram(rows, gram, effective_threads())
 
 

@@ -38,7 +38,7 @@ def run_kernel(
 
     Arrays that another process sent need not be aligned.
     """
-    ready = [np.require(a, None, "CA") if isinstance(a, np.ndarray) else a for a in arguments]
+    ready = [np.require(a, None, ["C", "A"]) if isinstance(a, np.ndarray) else a for a in arguments]
     return kernel(*ready, *(() if changed is None else (changed,)), effective_threads())
 
 
