@@ -59,6 +59,13 @@ def command(
     ] = None,
     features: options.Features = None,
     weights: options.Weights = None,
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Column of groups to hold out together; all rows are read into memory.",
+        ),
+    ] = None,
     format: options.Format = None,
     no_header: Annotated[
         bool, typer.Option("--no-header", help="CSV files have no line of column names.")
@@ -80,6 +87,13 @@ def command(
         Literal["rbf"] | None,
         _training(metavar="rbf", help="Train on similarities to sampled rows."),
     ] = _DEFAULTS["kernel"],
+    class_weight: Annotated[
+        Literal["balanced"] | None,
+        _training(
+            metavar="balanced",
+            help="Give all classes the same total weight; all rows are read into memory.",
+        ),
+    ] = _DEFAULTS["class_weight"],
     prior: Annotated[
         str, _training(metavar="NAME", help="Class frequencies to expect: train or uniform.")
     ] = _DEFAULTS["prior"],
@@ -103,12 +117,14 @@ def command(
         n_bits=bits,
         refine=_DEFAULTS["refine"] if refine is None else refine,
         kernel=kernel,
+        class_weight=class_weight,
         prior=prior,
         keep_sums=keep_sums,
         random_state=seed,
         n_jobs=threads,
     )
-    row_options = RowOptions(features, labels, text, weights, format=format, header=not no_header)
+    others = () if groups is None else (groups,)
+    row_options = RowOptions(features, labels, text, weights, others, format, header=not no_header)
     network = None
     if extractor is not None and extractor.startswith("onnx:"):
         network = Path(extractor.removeprefix("onnx:").partition(",")[0])
@@ -123,7 +139,7 @@ def command(
         rows, used = open_training_rows(data, row_options, extractor, threads)
         with progress_bars() as progress:
             try:
-                _fit(classifier, rows, progress)
+                _fit(classifier, rows, progress, groups)
             except ValueError as error:
                 if not str(error).startswith("X must contain texts"):
                     raise
@@ -169,7 +185,18 @@ def _estimator(of_texts: bool, extractor: str | None, **parameters: Any) -> Bina
     return classifier
 
 
-def _fit(classifier: BinaryCodeClassifier, rows: Rows, progress: ProgressBars) -> None:
+def _fit(
+    classifier: BinaryCodeClassifier, rows: Rows, progress: ProgressBars, groups: str | None
+) -> None:
+    """Fit to batches, or, where groups or balanced classes need them, to all rows at once."""
+    if groups is not None or classifier.class_weight is not None:
+        whole = rows.load()
+        assert whole.labels is not None
+        of_rows = None if groups is None else whole.columns[groups]
+        classifier.fit(
+            input_of(whole), whole.labels, whole.sample_weight, of_rows, callback=progress.epoch
+        )
+        return
     n_passes = 0
 
     def batches() -> Iterator[tuple[Any, ...]]:
