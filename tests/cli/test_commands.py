@@ -79,8 +79,8 @@ def test_fit_gives_the_model_of_the_library(folder, fitted, ending):
     [
         (("--kernel", "rbf"), {"kernel": "rbf"}),
         (
-            ("--prior", "uniform", "--seed", 3, "--refine"),
-            {"prior": "uniform", "random_state": 3, "refine": True},
+            ("--class-weight", "balanced", "--prior", "uniform", "--seed", 3, "--refine"),
+            {"class_weight": "balanced", "prior": "uniform", "random_state": 3, "refine": True},
         ),
     ],
 )
@@ -92,16 +92,23 @@ def test_options_are_parameters_of_the_library(folder, tmp_path, options, parame
     assert model.summary["parameters"] == fitted.packed().summary["parameters"]
 
 
-def test_the_column_of_weights_is_no_feature(tmp_path):
+def test_columns_of_weights_and_groups_are_no_features(tmp_path):
     X, y = rows(0, 300)
     X = X.astype(np.float64)
     weight = np.random.default_rng(3).integers(1, 4, 300).astype(float)
-    table = columns(X, y.tolist(), key=np.arange(300), w=weight)
+    groups = np.arange(300) // 3
+    table = columns(X, y.tolist(), key=np.arange(300), w=weight, patient=groups)
     pq.write_table(table, tmp_path / "train.parquet")
-    options = ("--features", "!key", "--bits", 32, "--weights", "w", "--model", "weighted")
-    succeed("fit", "train.parquet", *options, cwd=tmp_path)
+    options = ("--bits", 32, "--weights", "w", "--model", "weighted")
+    succeed("fit", "train.parquet", "--features", "!key,!patient", *options, cwd=tmp_path)
     expected = BinaryCodeClassifier(32, random_state=0).fit(X, y, sample_weight=weight)
     model = library.load(tmp_path / "weighted")
+    np.testing.assert_array_equal(model.weights, expected.packed().weights)
+    assert model.feature_names == tuple(f"f{j}" for j in range(6))
+    options = ("--features", "!key", "--groups", "patient", *options)
+    succeed("fit", "train.parquet", *options, cwd=tmp_path)
+    model = library.load(tmp_path / "weighted")
+    expected.fit(X, y, weight, groups)
     np.testing.assert_array_equal(model.weights, expected.packed().weights)
     assert model.feature_names == tuple(f"f{j}" for j in range(6))
 

@@ -79,11 +79,11 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
     of_refined = _judged([trial.refined for trial in trials], settings.rescore)
     # The closed form of wide rows neglects how columns occur together, which refinement learns from
     # more rows than the folds have.
-    errors = -1.0 if len(trials) > 1 and collected.sums.wide else 1.0
+    lenient = {"evidence": -1.0} if len(trials) > 1 and collected.sums.wide else {}
     accepted = (
         of_closed is not None
         and of_refined is not None
-        and choose(of_closed, of_refined, errors)
+        and choose(of_closed, of_refined, **lenient)
         and not (len(trials) > 1 and settings.out_of_time)
     )
     attempts, judged = [trial.of(accepted) for trial in trials], of_closed

@@ -73,6 +73,8 @@ _MAX_BIASED_CLASSES = 1024
 # Number of (row, class) pairs that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
 _SCORES_PER_BLOCK = 1 << 20  # over all threads
+# Sum of the gains in likelihood and accuracy, in standard errors, by which a model must be better.
+_EVIDENCE = 0.75
 # Margins in the softmax, in nats per logarithm of the number of classes, of a row whose bits are
 # all right, against the nearest other class.
 _NATS_OF_SIGNS, _NATS_OF_TANH = 1.5, 2.2
@@ -655,17 +657,17 @@ def _score_gaps(model: PackedModel, X: Any, y: NDArray[np.intp]) -> tuple[NDArra
     return listed, counts, gap, best
 
 
-def choose(one: Judged, other: Judged, errors: float = 1.0) -> bool:
-    """Whether another model is accepted: it must be better by so many standard errors.
+def choose(one: Judged, other: Judged, evidence: float = _EVIDENCE) -> bool:
+    """Whether another model is accepted, by its gains in units of their standard errors.
 
-    It may be so in the log-likelihood of the judged rows, each model at its own temperature, which
-    tells more than the number of correct predictions if rows are few, or in their accuracy; and it
-    must not be worse by one standard error in the other.
+    They are those in the log-likelihood of the judged rows, each model at its own temperature,
+    which tells more than the number of correct predictions if rows are few, and in their accuracy.
+    Their sum must exceed the `evidence`, and neither may be a loss of a standard error.
     """
     likelihoods = [each.log_likelihoods(each.temperature) for each in (one, other)]
     correct = [each.correct.astype(np.float64) for each in (one, other)]
     gains = [_gain(after - before, other.weights) for before, after in (likelihoods, correct)]
-    return max(gains) > errors and min(gains) > -max(1.0, -2.0 * errors)
+    return sum(gains) > evidence and min(gains) > -max(1.0, -2.0 * evidence)
 
 
 def _gain(differences: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
