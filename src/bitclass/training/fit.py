@@ -79,7 +79,7 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
     of_refined = _judged([trial.refined for trial in trials], settings.rescore)
     # The closed form of wide rows neglects how columns occur together, which refinement learns from
     # more rows than the folds have.
-    lenient = {"evidence": -3.0} if len(trials) > 1 and collected.sums.wide else {}
+    lenient = {"evidence": -1.0} if len(trials) > 1 and collected.sums.wide else {}
     accepted = (
         of_closed is not None
         and of_refined is not None
