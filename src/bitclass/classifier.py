@@ -71,8 +71,8 @@ class BinaryCodeClassifier(PackedPredictor):
 
     Codes of `n_bits` bits per sample and binary weight vectors per class are learned jointly. A new
     sample is hashed by ``h(x) = sign(P'x + t)`` and assigned to the class at the smallest Hamming
-    distance, by default after ranking the nearest classes again (`rescore`); ties go to the lowest
-    class index.
+    distance, by default after ranking the nearest classes again (`rescore`); ties go to the
+    nearer class, then to the lowest class index.
 
     Parameters
     ----------

@@ -249,7 +249,7 @@ class PackedModel:
     ) -> NDArray[Any]:
         """Predict the nearest class, or the best of the rescored short list.
 
-        Ties go to the lowest class index.
+        Ties go to the nearer class, then to the lowest class index.
 
         Parameters
         ----------

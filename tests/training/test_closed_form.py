@@ -320,7 +320,7 @@ def test_rows_are_nearest_to_the_code_of_their_class(kind):
     assert set(np.unique(model.weights)) == {-1, 1}
     assert np.mean(predicted_by(model, X) == y) > 0.97
     if kind == "line":
-        assert model.kind.weights == "bisectors"
+        assert model.kind.planes == "bisectors"
 
 
 def test_scores_deviate_within_classes_as_asked():

@@ -85,7 +85,7 @@ def command(
     ] = None,
     kernel: Annotated[
         Literal["rbf"] | None,
-        _training(metavar="rbf", help="Train on similarities to sampled rows."),
+        _training(metavar="rbf", help="Train on similarities to centres of clusters."),
     ] = _DEFAULTS["kernel"],
     class_weight: Annotated[
         Literal["balanced"] | None,

@@ -1,4 +1,4 @@
-"""The closed form: projection, intercept and weights from sums alone.
+"""The closed form: projection, intercept and weights from sums.
 
 Whiten by the scatter within classes, take the directions in which the class means differ, place
 hyperplanes among the means, and take signs. Whitening, directions and hyperplanes together are P
@@ -815,7 +815,7 @@ class WideWhitening:
     ----------
     columns : (k,) int32, columns that are kept
     sizes : (k,) float32, root mean square of each column over the rows in which it is not 0
-    basis : (k, q) float64, directions, for columns divided by their sizes
+    basis : (k, q) float32, directions, for columns divided by their sizes
     centre : (q,), coordinates of the average of the class means
     sparse : bool, whether rows are sparse; refinement of dense ones works on the coordinates
     """
@@ -971,11 +971,11 @@ class Kind(NamedTuple):
 
     Attributes
     ----------
-    weights : str, the hyperplanes of whose signs the class weights are
+    planes : str, the hyperplanes of whose signs the class weights are
     spread : float, root mean square of the scores F if these are fitted to the discriminant
     """
 
-    weights: str
+    planes: str
     spread: float | None = None
 
 
@@ -1053,7 +1053,7 @@ def closed_form(
     if kind is not None:
         is_fitted = kind.spread is not None
     tried: list[tuple[float, float, ClosedForm]] = []
-    for name in names if kind is None else [kind.weights]:
+    for name in names if kind is None else [kind.planes]:
         full = np.zeros((means.shape[1], n_bits))
         if name in scales:
             scale = scales[name]

@@ -60,7 +60,7 @@ __all__ = [
 _MAX_EPOCHS, _MAX_VISITS, _MIN_VISITS = 12, 250_000, 40_000
 _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
 _ROWS_PER_STEP, _ROWS_PER_LARGE_STEP, _MANY_ROWS = 256, 512, 10_000
-# The same for wide rows.
+# The same for sparse wide rows.
 _WIDE_EPOCHS, _MAX_WIDE_VISITS, _MIN_WIDE_VISITS = 5, 1_000_000, 50_000
 # The same if weights are class means: visits of each class, and classes per step to start from.
 _EPOCHS_OF_CLASSES, _CLASSES_PER_STEP, _MAX_ROWS_OF_CLASS = 1, 128, 16
@@ -662,7 +662,8 @@ def choose(one: Judged, other: Judged, evidence: float = _EVIDENCE) -> bool:
 
     They are those in the log-likelihood of the judged rows, each model at its own temperature,
     which tells more than the number of correct predictions if rows are few, and in their accuracy.
-    Their sum must exceed the `evidence`, and neither may be a loss of a standard error.
+    Their sum must exceed the `evidence`, and neither may be a loss of one standard error, or of two
+    times ``-evidence`` if that is more.
     """
     likelihoods = [each.log_likelihoods(each.temperature) for each in (one, other)]
     correct = [each.correct.astype(np.float64) for each in (one, other)]

@@ -41,7 +41,7 @@ __all__ = [
     "Steps",
 ]
 
-# Chosen on held-out training rows of six datasets: see docs/accuracy.md.
+# Chosen on held-out training rows of the shared data sets.
 _RATE_OF_PROJECTION = 0.2  # in units of the root mean square of the entries of Q
 _RATE_OF_INTERCEPT = 0.1  # in units of the standard deviation of the scores within classes
 _RATE_OF_WEIGHTS, _LATENT_SIZE = 0.025, 0.1
@@ -55,7 +55,7 @@ _TINY = 1e-9
 # With very many classes, a step scores the classes of its rows, this many random ones, and this
 # many nearest to each row. Weights are refitted after so many steps, and one per so many classes.
 _RANDOM_CLASSES, _NEAREST_CLASSES = 512, 4
-_STEPS_BETWEEN_REFITS, _CLASSES_PER_STEP = 16, 4096
+_STEPS_BETWEEN_REFITS, _CLASSES_PER_REFIT_STEP = 16, 4096
 # Sparse rows: learning rate in units of the root mean square of the projection, and the number of
 # entries per row above which steps are smaller, because those of shared columns add up.
 _RATE_OF_COLUMNS, _ENTRIES_PER_ROW = 0.6, 256
@@ -273,7 +273,7 @@ class Steps:
         self.objective, self._schedule, self._random = objective, schedule, random
         self._class_means = class_means
         self._index: HammingIndex | None = None
-        self._between_refits = max(_STEPS_BETWEEN_REFITS, len(weights) // _CLASSES_PER_STEP)
+        self._between_refits = max(_STEPS_BETWEEN_REFITS, len(weights) // _CLASSES_PER_REFIT_STEP)
         self.n_steps = 0
         self._losses: list[float] = []
         if class_means is None:
