@@ -275,7 +275,18 @@ def test_constant_features_do_not_matter(fitted):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CodeWarning)
         nothing = make(refine=False).fit(np.ones((40, 3)), np.arange(40) % 2)
+        uneven = make(refine=False).fit(np.ones((100, 3)), np.arange(100) < 90)
     assert set(nothing.predict(np.ones((3, 3)))) <= {0, 1}
+    assert uneven.predict(np.ones((3, 3))).all()
+
+
+def test_a_prior_counts_if_all_judged_rows_are_right():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], [150, 50])
+    X = rng.standard_normal((200, 2)) + 4.0 * y[:, None] * [1, 0]
+    between = np.column_stack([np.linspace(0, 4, 13), np.zeros(13)])
+    found = make(refine=False, prior=[0.999, 0.001]).fit(X, y).predict(between)
+    assert np.count_nonzero(found == 0) >= 9  # of a uniform prior 6
 
 
 def test_features_of_any_magnitude_within_float32_can_be_learned(fitted):

@@ -80,6 +80,7 @@ _SPREADS = (1.0, 0.5, 0.25)
 _LEAST_SQUARES_PENALTY = 1e-4
 # Nats by which models differ by chance: the first one is taken, so that rounding seldom decides.
 _LIKELIHOOD_TOLERANCE = 0.01
+_NO_INFORMATION = 1e4  # temperature of scores that are all equal, more than any number of bits
 _MAX_BIASED_CLASSES, _PRIOR_COUNT = 1024, 10.0
 #: Entries per row that must be left where rare columns are dropped.
 ENTRIES_LEFT = 8
@@ -668,7 +669,10 @@ def best_temperature(
     )
     found = logits(float(best.x))
     accuracy = np.average(found.argmax(axis=1) == at[1], weights=weights)
-    return unit * math.exp(float(best.x)), -float(best.fun), float(accuracy)
+    temperature = unit * math.exp(float(best.x))
+    if unit < 1e-12:  # the scores say nothing: the shares decide
+        temperature = _NO_INFORMATION
+    return temperature, -float(best.fun), float(accuracy)
 
 
 class _WideScatter:

@@ -230,9 +230,10 @@ def _compacted(
     sums, made = collected.all_sums(), []
     for choices, max_loss in compactions(sums):
         for compact in choices:  # the smallest first
-            found = [
-                t.part.attempt(compact(a.candidate)) for t, a in zip(trials, attempts, strict=True)
-            ]
+            smaller = [compact(attempt.candidate) for attempt in attempts]
+            if all(s is a.candidate for s, a in zip(smaller, attempts, strict=True)):
+                continue
+            found = [t.part.attempt(one) for t, one in zip(trials, smaller, strict=True)]
             more = judge([one.fold for one in found], judged.length)
             if loss(more) <= loss(judged) + max_loss:
                 attempts, judged = found, more

@@ -70,6 +70,7 @@ _MIN_DRAWN_SHARE = 1 / 32  # fewer drawn rows cost more than they bring
 #: Short-list lengths that ``rescore="auto"`` chooses from; the first is the default.
 RESCORE_LENGTHS = (16, 64, 0)
 _MAX_BIASED_CLASSES = 1024
+_LEAST_PRIOR_TEMPERATURE = 0.5  # in units of that of drawn rows
 # Number of (row, class) pairs that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
 _SCORES_PER_BLOCK = 1 << 20  # over all threads
@@ -568,7 +569,9 @@ def prior_temperature(
         rescore=n_classes,
     )
     scores, at = model.scores(rows.features(some)), (np.arange(len(y)), y)
-    return best_temperature(scores, at, rows.weights[some], np.log(shares))[0]
+    # Rows that are all right have no most likely temperature.
+    least = _LEAST_PRIOR_TEMPERATURE / candidate.sharpness
+    return best_temperature(scores, at, rows.weights[some], np.log(shares), least)[0]
 
 
 #: A model, rows of its classes by which it is judged, and their weights.
@@ -617,6 +620,8 @@ def judge(folds: list[Fold], rescore: int | None) -> Judged:
         gain = _gain(more.correct.astype(np.float64) - found.correct, all_weights)
         if choose(found, more) if other else gain > 1.0:
             found = more
+    for model, _, _ in folds:
+        model.rescore = found.length
     return found
 
 
