@@ -12,6 +12,7 @@ from bitclass.training.closed_form import (
     DenseWhitening,
     Kind,
     Penalty,
+    Whitenings,
     WideWhitening,
     _bisectors,
     _discriminant,
@@ -22,7 +23,6 @@ from bitclass.training.closed_form import (
     choose_penalties,
     closed_form,
     leave_one_out,
-    whiten,
 )
 from bitclass.training.sums import Sums
 
@@ -178,7 +178,7 @@ def test_the_hash_function_gives_the_scores_of_the_coordinates(shift):
     X = X * np.logspace(-2, 2, 6) + shift * np.logspace(-2, 2, 6)
     sums = Sums(X.mean(axis=0), X.std(axis=0))
     sums.add(X, y, np.ones(90))
-    whitening, _ = whiten(sums, (Penalty(0.1, False),) * 2, sample_of(X, y), 16)
+    whitening = Whitenings(sums, (Penalty(0.1, False),) * 2, sample_of(X, y), 16).closed
     rng = np.random.default_rng(0)
     Q, t = rng.standard_normal((whitening.means.shape[1], 20)), rng.standard_normal(20)
     found = whitening.hash_function(Q, t)
@@ -240,7 +240,7 @@ def test_means_that_differ_in_few_directions_are_shrunken_to_these():
     true[:, :2] = 4.0 * rng.standard_normal((30, 2))
     X = true[y] + rng.standard_normal((300, 100))
     sums, rows = sums_of(X, y), sample_of(X, y)
-    whitening, _ = whiten(sums, choose_penalties(sums, rows, None), rows, 64)
+    whitening = Whitenings(sums, choose_penalties(sums, rows, None), rows, 64).closed
     kept = np.linalg.norm(whitening.means, axis=0)
     A = whitening.rows(X, slice(None))
     raw = np.linalg.norm([A[y == c].mean(axis=0) for c in range(30)], axis=0)
@@ -297,7 +297,7 @@ def test_rotations_are_orthonormal_and_balance_the_bits():
 def model_of(X, y, n_bits=32, seed=0, weights=None, kind=None, **given):
     sums = sums_of(X, y, weights, **given)
     rows = sample_of(X, y, weights)
-    whitening, _ = whiten(sums, choose_penalties(sums, rows, None), rows, n_bits)
+    whitening = Whitenings(sums, choose_penalties(sums, rows, None), rows, n_bits).closed
     return closed_form(whitening, n_bits, 0.7, seed, kind)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -33,17 +34,17 @@ from bitclass.training.sums import Sample, Sums
 
 __all__ = [
     "ENTRIES_LEFT",
+    "MAX_BIASED_CLASSES",
     "ClosedForm",
     "DenseWhitening",
     "Kind",
     "Penalties",
     "Whitening",
+    "Whitenings",
     "WideWhitening",
     "best_temperature",
     "choose_penalties",
     "closed_form",
-    "drawn_scores",
-    "whiten",
 ]
 
 #: Penalties that leave-one-out chooses from, uphill from 1, or with kernel anchors, whose
@@ -81,7 +82,9 @@ _LEAST_SQUARES_PENALTY = 1e-4
 # Nats by which models differ by chance: the first one is taken, so that rounding seldom decides.
 _LIKELIHOOD_TOLERANCE = 0.01
 _NO_INFORMATION = 1e4  # temperature of scores that are all equal, more than any number of bits
-_MAX_BIASED_CLASSES, _PRIOR_COUNT = 1024, 10.0
+#: With more classes than this, closed forms have no biases, and the prior no temperature.
+MAX_BIASED_CLASSES = 1024
+_PRIOR_COUNT = 10.0
 #: Entries per row that must be left where rare columns are dropped.
 ENTRIES_LEFT = 8
 # Wide rows that stand for unseen ones.
@@ -444,15 +447,10 @@ def _around_means(
     return noise
 
 
-def whiten(
-    sums: Sums,
-    penalties: Penalties,
-    rows: Sample,
-    n_bits: int,
-    *,
-    all_directions: bool = False,
-) -> tuple[Whitening, Whitening]:
-    """Whiten by the scatter of the sums, for the closed form and for refinement.
+class Whitenings:
+    """Whitening by the scatter of the sums, for the closed form and for refinement.
+
+    Each is computed when it is first asked for: often only one is.
 
     Parameters
     ----------
@@ -460,22 +458,47 @@ def whiten(
     penalties : of both
     rows : Sample of the summed rows
     n_bits : int
-    all_directions : bool, whether to keep directions of low variance, too
+    all_directions : bool, whether refinement keeps directions of low variance, too
     """
-    if sums.wide:
-        wide = WideWhitening(sums, penalties[0], rows, n_bits)
-        return wide, wide
-    scatter = _Scatter(sums)
-    n_directions = n_bits + _EXTRA_DIRECTIONS
-    n_extra = n_directions - min(len(sums.classes) - 1, len(sums.shift))
-    n_within = sums.effective_rows * scatter.mass_within / sums.total
-    n_extra = max(0, min(n_extra, int(n_within) // _ROWS_PER_EXTRA_DIRECTION))
-    if all_directions:
-        n_extra = len(sums.shift)
-    model = DenseWhitening(scatter, penalties[0], n_directions, 0)
-    if n_extra == 0:
-        return model, model
-    return model, DenseWhitening(scatter, penalties[1], n_directions, n_extra)
+
+    def __init__(
+        self,
+        sums: Sums,
+        penalties: Penalties,
+        rows: Sample,
+        n_bits: int,
+        *,
+        all_directions: bool = False,
+    ) -> None:
+        self._sums, self._penalties, self._rows = sums, penalties, rows
+        self._n_bits, self._all_directions = n_bits, all_directions
+        self._n_directions = n_bits + _EXTRA_DIRECTIONS
+
+    @cached_property
+    def _scatter(self) -> _Scatter:
+        return _Scatter(self._sums)
+
+    @cached_property
+    def closed(self) -> Whitening:
+        """For the closed form."""
+        if self._sums.wide:
+            return WideWhitening(self._sums, self._penalties[0], self._rows, self._n_bits)
+        return DenseWhitening(self._scatter, self._penalties[0], self._n_directions, 0)
+
+    @cached_property
+    def start(self) -> Whitening:
+        """For refinement: with directions beyond those of the class means, if rows tell them."""
+        sums = self._sums
+        if sums.wide:
+            return self.closed
+        n_extra = self._n_directions - min(len(sums.classes) - 1, len(sums.shift))
+        n_within = sums.effective_rows * self._scatter.mass_within / sums.total
+        n_extra = max(0, min(n_extra, int(n_within) // _ROWS_PER_EXTRA_DIRECTION))
+        if self._all_directions:
+            n_extra = len(sums.shift)
+        if n_extra == 0:
+            return self.closed
+        return DenseWhitening(self._scatter, self._penalties[1], self._n_directions, n_extra)
 
 
 #: Penalties for the closed form and for refinement.
@@ -1080,11 +1103,12 @@ def closed_form(
                 continue
             bias = np.zeros(len(means), np.float32)
             model = ClosedForm(whitening, Q, t, weights, bias, Kind(name, spread), Kind(name))
-            if len(names) == 1:
+            is_biased = spread is None and len(means) <= MAX_BIASED_CLASSES
+            if len(names) == 1 or (kind is not None and not is_biased):
                 return model
-            scores = drawn_scores(model, A)
+            scores = _drawn_scores(model, A)
             temperature, likelihood, accuracy = best_temperature(scores, at, None, log_shares)
-            if spread is None and len(means) <= _MAX_BIASED_CLASSES:
+            if is_biased:
                 bias = _drawn_bias(scores, y, temperature, log_shares)
                 model = replace(model, bias=bias)
                 _, likelihood, accuracy = best_temperature(scores + bias, at, None, log_shares)
@@ -1103,7 +1127,7 @@ def _best(tried: list[tuple[float, float, ClosedForm]]) -> ClosedForm:
     return next(each[2] for each in good if each[1] >= likelihood - _LIKELIHOOD_TOLERANCE)
 
 
-def drawn_scores(model: ClosedForm, A: NDArray[np.float32]) -> NDArray[np.float32]:
+def _drawn_scores(model: ClosedForm, A: NDArray[np.float32]) -> NDArray[np.float32]:
     """Class scores (m, C) of rows (m, k), without the bias."""
     F = A @ model.Q.astype(np.float32) + model.t.astype(np.float32)
     values = np.rint(np.tanh(F) * np.float32(127.0)) / np.float32(127.0)  # as in the kernels

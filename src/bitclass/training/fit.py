@@ -17,9 +17,9 @@ from bitclass.training.closed_form import (
     Kind,
     Penalties,
     Whitening,
+    Whitenings,
     choose_penalties,
     closed_form,
-    whiten,
 )
 from bitclass.training.compact import Compaction, compactions, loss
 from bitclass.training.refine import (
@@ -169,15 +169,13 @@ def _choose(settings: Settings, collected: Collected) -> tuple[_Choices, ClosedF
     sums, rows = collected.without(nothing, with_sample=False)
     sums = sums.with_rows()
     penalties = choose_penalties(sums, rows, settings.alpha)
-    whitening, _ = _whitened(settings, sums, penalties, rows)
+    whitening = _whitenings(settings, sums, penalties, rows).closed
     closed = closed_form(whitening, settings.n_bits, _deviation(sums), settings.seed)
     return _Choices(penalties, closed.kind, closed.start), closed
 
 
-def _whitened(
-    settings: Settings, sums: Sums, penalties: Penalties, rows: Sample
-) -> tuple[Whitening, Whitening]:
-    return whiten(sums, penalties, rows, settings.n_bits, all_directions=settings.kernel)
+def _whitenings(settings: Settings, sums: Sums, penalties: Penalties, rows: Sample) -> Whitenings:
+    return Whitenings(sums, penalties, rows, settings.n_bits, all_directions=settings.kernel)
 
 
 def _deviation(sums: Sums) -> float:
@@ -189,7 +187,7 @@ def _refine_all(settings: Settings, collected: Collected, choices: _Choices) -> 
     nothing = np.zeros(len(collected.pool), dtype=bool)
     sums, sample = collected.without(nothing)
     sums = sums.with_rows()
-    _, whitening = _whitened(settings, sums, choices.penalties, sample)
+    whitening = _whitenings(settings, sums, choices.penalties, sample).start
     start = closed_form(whitening, settings.n_bits, _deviation(sums), settings.seed, choices.start)
     return refine(settings, start, sample, sample.select(np.arange(0)))
 
@@ -314,18 +312,20 @@ def _try(
     settings: Settings, collected: Collected, is_judged: NDArray[np.bool_], choices: _Choices
 ) -> _Trial:
     part = _part(settings, collected, is_judged)
-    whitenings = _whitened(settings, part.sums, choices.penalties, part.sample)
-    closed, start = (
-        closed_form(whitening, settings.n_bits, _deviation(part.sums), settings.seed, kind)
-        for whitening, kind in zip(whitenings, (choices.kind, choices.start), strict=True)
-    )
+    whitenings = _whitenings(settings, part.sums, choices.penalties, part.sample)
+
+    def closed(whitening: Whitening, kind: Kind) -> ClosedForm:
+        return closed_form(whitening, settings.n_bits, _deviation(part.sums), settings.seed, kind)
+
     refinement, refined = None, None
     if settings.refine and not settings.out_of_time:
+        start = closed(whitenings.start, choices.start)
         refinement = refine(settings, start, part.sample, part.judged)
         refined = part.attempt(refinement.candidate)
     elif settings.refine:
         settings.print_line("refinement: skipped, max_time has passed")
-    return _Trial(part, part.attempt(candidate_of(closed)), refined, refinement)
+    candidate = candidate_of(closed(whitenings.closed, choices.kind))
+    return _Trial(part, part.attempt(candidate), refined, refinement)
 
 
 def _prior_of_part(settings: Settings, collected: Collected, sums: Sums) -> NDArray[np.float64]:

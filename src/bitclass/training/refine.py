@@ -21,6 +21,7 @@ from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
 from bitclass.report import Epoch, Report
 from bitclass.training.closed_form import (
+    MAX_BIASED_CLASSES,
     ClosedForm,
     DenseWhitening,
     WideWhitening,
@@ -69,7 +70,6 @@ _TYPICALITY_QUANTILES = 256
 _MIN_DRAWN_SHARE = 1 / 32  # fewer drawn rows cost more than they bring
 #: Short-list lengths that ``rescore="auto"`` chooses from; the first is the default.
 RESCORE_LENGTHS = (16, 64, 0)
-_MAX_BIASED_CLASSES = 1024
 _LEAST_PRIOR_TEMPERATURE = 0.5  # in units of that of drawn rows
 # Number of (row, class) pairs that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
@@ -557,7 +557,7 @@ def prior_temperature(
     classes among them.
     """
     n_classes = len(classes)
-    if n_classes > _MAX_BIASED_CLASSES or np.ptp(shares) <= 1e-9:
+    if n_classes > MAX_BIASED_CLASSES or np.ptp(shares) <= 1e-9:
         return 1.0 / candidate.sharpness
     some = sample_rows(len(rows), 512)
     y = np.searchsorted(classes, rows.labels[some])
