@@ -64,6 +64,10 @@ _EXTRA_DIRECTIONS, _ROWS_PER_EXTRA_DIRECTION = 384, 4
 # Accuracy by leave-one-out, below the best, at which a larger penalty is still good for refinement:
 # less with kernel anchors, where even directions of low variance separate classes.
 _ACCURACY_SLACK, _KERNEL_ACCURACY_SLACK = 0.02, 0.005
+# With one row per class nothing tells the scatter within classes from that of all rows. Penalty in
+# units of the one by which Ledoit and Wolf estimate the latter best: 10 to 100 times that are
+# nearly as accurate, on held-out training rows of five data sets.
+_SINGLE_ROW_FACTOR, _LEDOIT_WOLF_ROWS = 30.0, 4096
 # Least penalty on wide rows: a column may vary between classes only.
 _MIN_ALPHA = 1e-6
 _LEAST_WIDE_TEMPERATURE = math.exp(-1.0)
@@ -203,7 +207,8 @@ class _Scatter:
         usable = ~self.constant
         if not usable.any():
             return np.ones(len(units))
-        mean = float(np.mean((np.diag(self.within) * units)[usable]))
+        n_features = self.sums.span_of or np.count_nonzero(usable)
+        mean = float((np.diag(self.within) * units)[usable].sum() / n_features)
         return np.where(usable, max(mean, 1e-30) / units, 1.0)
 
     def factor(
@@ -524,8 +529,13 @@ def choose_penalties(sums: Sums, rows: Sample, alpha: float | None) -> Penalties
     scatter = _Scatter(sums)
     y = np.searchsorted(sums.classes, rows.labels)
     usable = np.flatnonzero(sums.rows_per_class[y] > 1.0 + 1e-9)
-    if len(usable) < 2:  # nothing tells which directions are noise, so hardly any is scaled
-        fixed = Penalty(ALPHAS[-1] if alpha is None else alpha, own_units=True)
+    if len(usable) < 2:  # one row per class
+        if alpha is None:
+            some = np.arange(len(rows))[:_LEDOIT_WOLF_ROWS]
+            Z = sums.features(rows.X, some if rows.rows is None else rows.rows[some])
+            n_features = sums.span_of or len(sums.shift)
+            alpha = _SINGLE_ROW_FACTOR * _ledoit_wolf((Z - sums.mean) * sums.scale, n_features)
+        fixed = Penalty(alpha, own_units=True)
         return fixed, fixed
     some = usable[sample_rows(len(usable), _LEAVE_ONE_OUT_ROWS)]
     Z = sums.features(rows.X, some if rows.rows is None else rows.rows[some])
@@ -545,7 +555,8 @@ def choose_penalties(sums: Sums, rows: Sample, alpha: float | None) -> Penalties
 
     first = _FIRST_ALPHA if sums.anchors is None else _FIRST_KERNEL_ALPHA
     first = first if alpha is None else alpha
-    own_units = max((True, False), key=lambda units: attempt(first, units).likelihood)
+    units = (True, False) if sums.span_of is None else (True,)
+    own_units = max(units, key=lambda units: attempt(first, units).likelihood)
     if alpha is not None:
         return best(), best()
     place = ALPHAS.index(first)  # uphill from there
@@ -562,6 +573,24 @@ def choose_penalties(sums: Sums, rows: Sample, alpha: float | None) -> Penalties
             break
         largest = more
     return chosen, largest
+
+
+def _ledoit_wolf(X: NDArray[Any], n_features: int) -> float:
+    """Penalty that estimates the covariance of rows best, in units of the mean variance.
+
+    Parameters
+    ----------
+    X : (n, d) centred rows
+    n_features : int, number of features, of which these may be coordinates of a subspace
+    """
+    X = X.astype(np.float64)
+    squares = np.einsum("nd,nd->n", X, X)
+    n, trace = len(X), float(squares.mean())
+    of_covariance = float(np.sum(product(X, X.T) ** 2)) / n**2
+    error = (float(np.mean(squares**2)) - of_covariance) / n
+    distance = max(of_covariance - trace**2 / n_features, 1e-30)
+    share = min(error / distance, 0.99)
+    return share / (1.0 - share)
 
 
 def leave_one_out(

@@ -41,6 +41,7 @@ from bitclass.training.refine import (
 )
 from bitclass.training.resume import can_resume, resume
 from bitclass.training.settings import Settings
+from bitclass.training.span import spans
 from bitclass.training.sums import Collected, Sample, Sums
 
 __all__ = ["Fitted", "fit_model", "judged_groups"]
@@ -67,6 +68,12 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
     refinement. Which of the two models explains them better decides what is fitted in the end.
     Where few rows were added to wide rows, training continues from the model `before`.
     """
+    found = spans(collected, settings.span_rows)
+    if found:
+        # Which units are better is seen by leaving rows out one by one.
+        span = max(found, key=lambda span: _penalties(settings, span.collected)[0].likelihood)
+        fitted = fit_model(settings, span.collected)
+        return replace(fitted, model=span.of_features(fitted.model))
     parts = _parts(collected)
     if before is not None and len(parts) == 1 and can_resume(settings, collected, before):
         return _resumed(settings, collected, parts[0], before)
@@ -152,6 +159,11 @@ def _with_prior(
     temperatures = [attempt.prior_temperature for attempt in attempts] or [1 / candidate.sharpness]
     temperature = math.exp(float(np.mean(np.log(temperatures))))
     return candidate.model(classes, _prior(settings, mass[mass > 0]), temperature)
+
+
+def _penalties(settings: Settings, collected: Collected) -> Penalties:
+    sums, rows = collected.without(np.zeros(len(collected.pool), dtype=bool), with_sample=False)
+    return choose_penalties(sums.with_rows(), rows, settings.alpha)
 
 
 @dataclass(frozen=True)

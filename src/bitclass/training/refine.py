@@ -69,7 +69,7 @@ _ROWS_PER_BLOCK = 1024
 _TYPICALITY_QUANTILES = 256
 _MIN_DRAWN_SHARE = 1 / 32  # fewer drawn rows cost more than they bring
 #: Short-list lengths that ``rescore="auto"`` chooses from; the first is the default.
-RESCORE_LENGTHS = (16, 64, 0)
+RESCORE_LENGTHS = (16, 64)
 _LEAST_PRIOR_TEMPERATURE = 0.5  # in units of that of drawn rows
 # Number of (row, class) pairs that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
@@ -347,7 +347,9 @@ def refine(settings: Settings, closed: ClosedForm, sample: Sample, judged: Sampl
             n_per_step = _CLASSES_PER_STEP
             n_visits = _EPOCHS_OF_CLASSES * len(closed.weights)
     n_steps = max(1, n_visits // n_per_step)
-    steps = _start(settings, closed, rows, Schedule(n_steps), random)
+    # The less the rows say about the class means, the less far they lead from the closed form.
+    peak = (1.0 - rows.drawn_share) ** 2
+    steps = _start(settings, closed, rows, Schedule(n_steps, peak), random)
     A_judged = _coordinates(whitening, judged) if len(judged) else None
     y_judged = np.searchsorted(whitening.sums.classes, judged.labels)
     # Of few rows, an epoch is several passes.

@@ -36,6 +36,7 @@ class Settings:
     max_bytes : int, memory that the rows to refine on may take
     pool_rows : int, number of rows from which the judged ones are taken
     learned_classes : int, with more classes weights follow the class means
+    span_rows : int, up to so many rows, fewer than features, are solved for in their span
     """
 
     n_bits: int
@@ -53,6 +54,7 @@ class Settings:
     max_bytes: int = 1 << 30
     pool_rows: int = 4096
     learned_classes: int = 2048
+    span_rows: int = 2048
 
     @property
     def out_of_time(self) -> bool:

@@ -70,6 +70,8 @@ class Sums:
         The summed features are then the similarities of the rows to these anchors.
     wide : bool
         Whether rows are wide: feature sums are then sparse, and `gram` is None.
+    span_of : int, optional
+        Number of features in whose span these are coordinates, which have no units of their own.
 
     Attributes
     ----------
@@ -90,9 +92,11 @@ class Sums:
         *,
         anchors: RbfAnchors | None = None,
         wide: bool = False,
+        span_of: int | None = None,
     ) -> None:
         d = len(shift)
         self.shift, self.scale, self.anchors, self.wide = shift, scale, anchors, wide
+        self.span_of = span_of
         self.classes: NDArray[Any] = np.empty(0)
         self.mass, self.mass_squares = np.zeros((2, 0))
         self.n_rows = 0
@@ -110,7 +114,9 @@ class Sums:
 
     def empty(self) -> Sums:
         """Empty sums of the same kind."""
-        return Sums(self.shift, self.scale, anchors=self.anchors, wide=self.wide)
+        return Sums(
+            self.shift, self.scale, anchors=self.anchors, wide=self.wide, span_of=self.span_of
+        )
 
     @property
     def feature_sums(self) -> Any:

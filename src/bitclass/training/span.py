@@ -1,0 +1,121 @@
+"""Fewer rows than features: training in the span of the rows.
+
+The scatter of n rows of d features has rank n at most, and no direction outside their span can be
+learned from them. With Y the rows (n, d) and Y Y' = L L', the rows of L are their coordinates along
+an orthonormal basis ``Y' L^-T`` of the span: a model of n features, trained in n^3 operations
+instead of d^3, and a model of all columns of wide rows instead of their variances alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from bitclass._native import cholesky, product, solve_triangular
+from bitclass.hash_function import HashFunction
+from bitclass.model import PackedModel
+from bitclass.training.sums import Collected, Sample, Sums
+
+__all__ = ["Span", "spans"]
+
+# Added to the squared lengths of rows: equal rows have no Cholesky factor otherwise.
+_JITTER = 1e-9
+
+
+def spans(collected: Collected, max_rows: int) -> list[Span]:
+    """The span of the rows in the features' own units and with standardised features.
+
+    None if there are more than `max_rows`, or as many as features.
+    """
+    sums, n_rows = collected.sums, collected.n_rows
+    is_summed = sums.n_rows > 0 or sums.anchors is not None
+    if is_summed or n_rows > max_rows or n_rows >= sums.n_features:
+        return []
+    return [Span(collected, own_units=own_units) for own_units in (True, False)]
+
+
+class Span:
+    """Rows in coordinates of their span, and the way back.
+
+    Parameters
+    ----------
+    collected : Collected, all of whose rows are in the pool
+    own_units : bool, whether features keep their own units, or are standardised
+
+    Attributes
+    ----------
+    collected : Collected, the same rows in coordinates of their span
+    """
+
+    def __init__(self, collected: Collected, *, own_units: bool) -> None:
+        pool, sums = collected.pool, collected.sums
+        self._sums, n = sums, len(pool)
+        if sums.wide:
+            X = sp.csc_array(pool.X, dtype=np.float64)
+            occurs = np.diff(X.indptr) > 0
+            occurs[0] |= not occurs.any()
+            self._columns = np.flatnonzero(occurs).astype(np.int32)
+            X = sp.csr_array(X[:, self._columns])
+            squares, present = np.zeros((2, len(self._columns)))
+            np.add.at(squares, X.indices, X.data**2)
+            np.add.at(present, X.indices, X.data != 0)
+            self._deviation = np.sqrt(np.maximum(squares / np.maximum(present, 1.0), 1e-30))
+            self._units = np.ones(X.shape[1]) if own_units else self._deviation
+            self._rows: Any = X @ sp.diags_array(1.0 / self._units)
+            gram = np.asarray((self._rows @ self._rows.T).toarray())
+        else:
+            Z = sums.features(pool.X, slice(None)).astype(np.float64)
+            share = pool.weights / pool.weights.sum()
+            self._mean = share @ Z
+            deviation = np.sqrt(share @ (Z - self._mean) ** 2)
+            deviation[deviation <= 1e-7 * np.abs(sums.shift / sums.scale + self._mean)] = 0.0
+            self._deviation = deviation
+            self._units = 1.0 / sums.scale if own_units else np.where(deviation > 0, deviation, 1.0)
+            self._rows = (Z - self._mean) * np.where(deviation > 0, 1.0 / self._units, 0.0)
+            gram = product(self._rows, self._rows.T)
+        # Coordinates of about unit size, in whatever units the features are.
+        self._size = float(np.trace(gram)) / n**2 or 1.0
+        gram /= self._size
+        gram[np.diag_indices(n)] += _JITTER * n
+        self._factor = cholesky(gram)
+        coordinates = Sums(np.zeros(n), np.ones(n), span_of=self._rows.shape[1])
+        coordinates.add_classes(sums.classes)
+        self.collected = Collected(coordinates, collected.seed, n)
+        rows = Sample(self._factor.astype(np.float32), pool.labels, pool.weights, pool.keys)
+        self.collected.keep_in_pool(rows)
+        self.collected.n_rows = n
+
+    def of_features(self, model: PackedModel) -> PackedModel:
+        """A model of coordinates as a model of the features."""
+        h, sums = model.hash_function, self._sums
+        along = solve_triangular(self._factor, h.projection.astype(np.float64), transposed=True)
+        P = np.asarray(self._rows.T @ along) / (self._units[:, None] * self._size)
+        if sums.wide:
+            hash_function = HashFunction(
+                np.ascontiguousarray(P, dtype=np.float32),
+                h.intercept,
+                scale=self._deviation.astype(np.float32),
+                columns=self._columns,
+                n_features=sums.n_features,
+            ).in_few_bits(4)  # whose rounding is small beside what so few rows leave unknown
+        else:
+            projection = np.ascontiguousarray(P / sums.scale[:, None], dtype=np.float32)
+            mean = sums.shift + self._mean * sums.scale
+            deviation = np.where(self._deviation > 0, self._deviation, 1.0) * sums.scale
+            hash_function = HashFunction(
+                projection,
+                h.intercept - mean @ projection.astype(np.float64),
+                centre=mean.astype(np.float32),
+                scale=deviation.astype(np.float32),
+            )
+        return PackedModel(
+            model.classes,
+            model.weights,
+            hash_function,
+            bias=model.bias,
+            rescore=model.rescore,
+            temperature=model.temperature,
+            typicality=model.typicality_table,
+        )
