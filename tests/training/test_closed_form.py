@@ -257,8 +257,11 @@ def test_bisectors_of_means_on_a_line_separate_neighbours():
     """Only neighbours touch, so there are as many hyperplanes as gaps, each halfway."""
     means = np.array([[0.0], [1.0], [2.5], [4.0], [7.0]], dtype=np.float32)
     Q, t = _bisectors(means, 8, np.random.default_rng(0))
-    np.testing.assert_allclose(np.abs(Q), 1.0)
-    assert sorted(set(np.round(-t / Q[0], 6))) == [0.5, 1.75, 3.25, 5.5]
+    halfway, lengths = np.round(-t / Q[0], 6), np.abs(Q[0])
+    assert sorted(set(halfway)) == [0.5, 1.75, 3.25, 5.5]
+    # Each pair has two bits, which share half of its log-likelihood ratio.
+    expected = {0.5: 0.25, 1.75: 0.375, 3.25: 0.375, 5.5: 0.75}
+    np.testing.assert_allclose(lengths, [expected[place] for place in halfway])
     signs = means @ Q + t > 0
     assert len(np.unique(signs, axis=0)) == 5
 
@@ -268,7 +271,8 @@ def test_bisectors_of_means_on_a_line_separate_neighbours():
 def test_bisectors_are_halfway_between_two_means_of_which_no_other_is_nearer(seed, n_classes, q):
     means = np.random.default_rng(seed).standard_normal((n_classes, q)).astype(np.float32)
     Q, t = _bisectors(means, 12, np.random.default_rng(0))
-    np.testing.assert_allclose(np.linalg.norm(Q, axis=0), 1.0)
+    lengths = np.linalg.norm(Q, axis=0)
+    Q, t = Q / lengths, t / lengths
     signed = means @ Q + t
     for j in range(12):
         pairs = np.argwhere(np.isclose(signed[:, j, None], -signed[None, :, j], atol=1e-5))

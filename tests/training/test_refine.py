@@ -17,7 +17,7 @@ from bitclass.training.refine import (
     Judged,
     _TrainingRows,
     candidate_of,
-    choose,
+    is_better,
     judge,
     refine,
 )
@@ -107,13 +107,13 @@ def test_refinement_must_be_better_by_a_standard_error():
     wrong = rng.random(400) < 0.3
     better = wrong & (rng.random(400) < 0.5)
     closed, refined = (judged_with(~bad, 2.0 * bad) for bad in (wrong, better))
-    assert choose(closed, refined)
-    assert not choose(refined, closed)
-    assert not choose(closed, closed)
+    assert is_better(refined, closed)
+    assert not is_better(closed, refined)
+    assert not is_better(closed, closed)
     # As many rows lost as gained, but for one, are no evidence.
     other = wrong.copy()
     other[np.flatnonzero(~wrong)[:9]], other[np.flatnonzero(wrong)[:10]] = True, False
-    assert not choose(closed, judged_with(~other, 2.0 * other))
+    assert not is_better(judged_with(~other, 2.0 * other), closed)
 
 
 def test_the_short_list_has_its_default_length_without_evidence():

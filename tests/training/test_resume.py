@@ -30,7 +30,7 @@ def rows_of(labels, seed):
 @pytest.fixture
 def small_limits(monkeypatch):
     """Refinement is accepted, and the model is that of the first part, with few rows already."""
-    monkeypatch.setattr("bitclass.training.fit.choose", lambda *_: True)
+    monkeypatch.setattr("bitclass.training.fit.is_better", lambda *_: True)
     monkeypatch.setattr("bitclass.training.fit.spans", lambda *_: [])  # as with many rows
     monkeypatch.setattr("bitclass.training.resume._MIN_ROWS", 1000)
     monkeypatch.setattr("bitclass.training.fit._MIN_ROWS_OF_ONE_MODEL", 1000)

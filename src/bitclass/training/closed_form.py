@@ -34,6 +34,7 @@ from bitclass.training.sums import Sample, Sums
 
 __all__ = [
     "ENTRIES_LEFT",
+    "FIRST_ALPHA",
     "MAX_BIASED_CLASSES",
     "ClosedForm",
     "DenseWhitening",
@@ -50,7 +51,7 @@ __all__ = [
 #: Penalties that leave-one-out chooses from, uphill from 1, or with kernel anchors, whose
 #: similarities are nearly collinear, from a small one.
 ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
-_FIRST_ALPHA, _FIRST_KERNEL_ALPHA = 1.0, 1e-4
+FIRST_ALPHA, _FIRST_KERNEL_ALPHA = 1.0, 1e-4
 _WIDE_ALPHAS = ALPHAS[3:]  # smaller ones are below what rare columns tell
 # Rows and classes that leave-one-out is computed on: its cost is one product of this size per
 # penalty, and its standard error is then about 1 point. Penalties are compared along the leading
@@ -553,7 +554,7 @@ def choose_penalties(sums: Sums, rows: Sample, alpha: float | None) -> Penalties
     def best() -> Penalty:
         return max(tried.values(), key=lambda penalty: penalty.likelihood)
 
-    first = _FIRST_ALPHA if sums.anchors is None else _FIRST_KERNEL_ALPHA
+    first = FIRST_ALPHA if sums.anchors is None else _FIRST_KERNEL_ALPHA
     first = first if alpha is None else alpha
     units = (True, False) if sums.span_of is None else (True,)
     own_units = max(units, key=lambda units: attempt(first, units).likelihood)
@@ -715,7 +716,7 @@ def best_temperature(
         np.exp(found, out=found)
         return float(np.average(np.log(found.sum(axis=1)) - own, weights=weights))
 
-    low = max(-8.0, math.log(max(least / unit, 1e-30)))
+    low = max(-24.0, math.log(max(least / unit, 1e-30)))
     best = scipy.optimize.minimize_scalar(
         loss, bounds=(low, max(low + 1.0, 5.0)), method="bounded", options={"xatol": 0.05}
     )
@@ -1115,9 +1116,10 @@ def closed_form(
             scale = scales[name]
             full[:q], t = _rotated(means[:, :q] * scale.astype(np.float32), n_bits, random)
             full[:q] *= scale[:, None]
+            size = score_sizes(whitening, full, deviation)
         else:
             full[:q], t = _bisectors(means[:, :q], n_bits, random)
-        size = deviation / np.maximum(np.sqrt(whitening.within**2 @ full**2), 1e-12)
+            size = np.full(n_bits, 1.0 / max(whitening.temperature, 1e-12))
         weights = np.empty((len(means), n_bits), dtype=np.int8)
         for part in class_blocks(len(means)):
             weights[part] = sign(means[part] @ full + t)
@@ -1145,6 +1147,11 @@ def closed_form(
     refinable = [each for each in tried if each[2].kind.spread is None] or tried
     start = max(refinable, key=lambda each: each[1])[2].kind
     return replace(_best(tried), start=start)
+
+
+def score_sizes(whitening: Whitening, Q: NDArray[Any], deviation: float) -> NDArray[np.float64]:
+    """Factors (r,) on the columns of Q with which all scores vary as much within classes."""
+    return np.asarray(deviation / np.maximum(np.sqrt(whitening.within**2 @ Q**2), 1e-12))
 
 
 def _best(tried: list[tuple[float, float, ClosedForm]]) -> ClosedForm:
@@ -1249,7 +1256,9 @@ def _bisectors(
 
     Two classes are neighbours if no other mean is nearer to the point halfway between them: only
     then do their regions touch there. A pair at squared distance D in whitened coordinates is
-    confused with probability about ``exp(-D / 8)``, and is drawn in proportion to that.
+    confused with probability about ``exp(-D / 8)``, and is drawn in proportion to that. Its score F
+    is half of the log-likelihood ratio of the two classes, so that tanh(F) is the expected value of
+    the bit; bits of the same pair share it.
     """
     chosen = means.astype(np.float64)
     if len(means) > _MAX_PAIRED_MEANS:
@@ -1271,6 +1280,6 @@ def _bisectors(
     keys = D[first, second] / 8.0 - np.asarray(random.gumbel(size=len(first)))
     drawn = np.resize(np.argsort(keys, kind="stable"), n_bits)
     one, other = chosen[first[drawn]], chosen[second[drawn]]
-    normals = one - other
-    normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-12)
+    n_equal = np.bincount(drawn)[drawn]
+    normals = (one - other) * (0.5 / n_equal[:, None])
     return normals.T, -np.einsum("pq,pq->p", (one + other) / 2.0, normals)

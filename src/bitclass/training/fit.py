@@ -13,6 +13,7 @@ from bitclass._warn import warn
 from bitclass.model import PackedModel
 from bitclass.report import Report
 from bitclass.training.closed_form import (
+    FIRST_ALPHA,
     ClosedForm,
     Kind,
     Penalties,
@@ -31,7 +32,7 @@ from bitclass.training.refine import (
     Refinement,
     calibrated,
     candidate_of,
-    choose,
+    is_better,
     judge,
     prior_temperature,
     refine,
@@ -71,7 +72,7 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
     found = spans(collected, settings.span_rows)
     if found:
         # Which units are better is seen by leaving rows out one by one.
-        span = max(found, key=lambda span: _penalties(settings, span.collected)[0].likelihood)
+        span = max(found, key=lambda span: _likelihood(settings, span.collected))
         fitted = fit_model(settings, span.collected)
         return replace(fitted, model=span.of_features(fitted.model))
     parts = _parts(collected)
@@ -84,13 +85,10 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
     trials = [_try(of_parts, collected, part, choices) for part in parts]
     of_closed = _judged([trial.closed for trial in trials], settings.rescore)
     of_refined = _judged([trial.refined for trial in trials], settings.rescore)
-    # The closed form of wide rows neglects how columns occur together, which refinement learns from
-    # more rows than the folds have.
-    lenient = {"evidence": -1.0} if len(trials) > 1 and collected.sums.wide else {}
     accepted = (
         of_closed is not None
         and of_refined is not None
-        and choose(of_closed, of_refined, **lenient)
+        and is_better(of_refined, of_closed)
         and not (len(trials) > 1 and settings.out_of_time)
     )
     attempts, judged = [trial.of(accepted) for trial in trials], of_closed
@@ -117,7 +115,8 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
             candidate = compact(candidate)
     model = _with_prior(settings, collected, candidate, classes, attempts)
     if judged is not None:
-        model = calibrated(model, judged.length, judged.temperature, judged.best)
+        temperature = judged.temperature * _lacking(trials, closed)
+        model = calibrated(model, judged.length, temperature, judged.best)
     else:  # every class has a single row
         length = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
         temperature = _UNJUDGED_TEMPERATURE / sharpness(closed)[1]
@@ -126,6 +125,18 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
     if refinement is not None:
         report = replace(report, epochs=refinement.epochs, stopped=refinement.stopped)
     return Fitted(model, report)
+
+
+def _lacking(trials: list[_Trial], closed: ClosedForm) -> float:
+    """Factor on the temperature of models of folds, which lack rows that the final model has.
+
+    It is that of the closed forms, on rows drawn from the sums of either: at most 1, since more
+    rows do not make a model less certain.
+    """
+    if len(trials) == 1:
+        return 1.0
+    of_folds = np.mean([math.log(trial.closed.candidate.sharpness) for trial in trials])
+    return min(1.0, math.exp(of_folds) / candidate_of(closed).sharpness)
 
 
 def _resumed(
@@ -161,9 +172,11 @@ def _with_prior(
     return candidate.model(classes, _prior(settings, mass[mass > 0]), temperature)
 
 
-def _penalties(settings: Settings, collected: Collected) -> Penalties:
+def _likelihood(settings: Settings, collected: Collected) -> float:
+    """Likelihood of rows that were left out one by one, at the penalty that is tried first."""
     sums, rows = collected.without(np.zeros(len(collected.pool), dtype=bool), with_sample=False)
-    return choose_penalties(sums.with_rows(), rows, settings.alpha)
+    alpha = FIRST_ALPHA if settings.alpha is None else settings.alpha
+    return choose_penalties(sums.with_rows(), rows, alpha)[0].likelihood
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from bitclass.training.closed_form import (
     DenseWhitening,
     WideWhitening,
     best_temperature,
+    score_sizes,
 )
 from bitclass.training.settings import Settings
 from bitclass.training.steps import (
@@ -47,7 +48,7 @@ __all__ = [
     "Refinement",
     "calibrated",
     "candidate_of",
-    "choose",
+    "is_better",
     "judge",
     "margin_sharpness",
     "prior_temperature",
@@ -74,8 +75,6 @@ _LEAST_PRIOR_TEMPERATURE = 0.5  # in units of that of drawn rows
 # Number of (row, class) pairs that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
 _SCORES_PER_BLOCK = 1 << 20  # over all threads
-# Sum of the gains in likelihood and accuracy, in standard errors, by which a model must be better.
-_EVIDENCE = 0.75
 # Margins in the softmax, in nats per logarithm of the number of classes, of a row whose bits are
 # all right, against the nearest other class.
 _NATS_OF_SIGNS, _NATS_OF_TANH = 1.5, 2.2
@@ -146,7 +145,7 @@ def sharpness(
     """
     of_signs, of_tanh = _likely_sharpness(closed)
     if rows is not None:
-        more = _likely_sharpness(closed, rows, y)
+        more = _likely_sharpness(closed, y, rows)
         of_signs, of_tanh = max(of_signs, more[0]), max(of_tanh, more[1])
     by_signs, by_tanh = margin_sharpness(closed.weights)
     return min(by_signs, of_signs), min(by_tanh, of_tanh)
@@ -171,12 +170,17 @@ def candidate_of(closed: ClosedForm) -> Candidate:
 
 
 def _likely_sharpness(
-    closed: ClosedForm, A: NDArray[np.float32] | None = None, y: NDArray[np.intp] | None = None
+    closed: ClosedForm, y: NDArray[np.intp] | None = None, A: NDArray[np.float32] | None = None
 ) -> tuple[float, float]:
-    """Inverse temperatures at which rows are most likely, by sign and tanh; see `sharpness`."""
+    """Inverse temperatures at which rows are most likely, by sign and tanh.
+
+    They are rows (m, k) of the classes `y` (m,), or are drawn from the sums of these or of all
+    classes.
+    """
     random, n_classes = np.random.default_rng(0), len(closed.weights)
-    if A is None or y is None:
+    if y is None:
         y = random.integers(n_classes, size=512)
+    if A is None:
         A = closed.whitening.draw(y, random, unseen=True)
     F = A @ closed.Q.astype(np.float32) + closed.t.astype(np.float32)
     some = np.unique(np.concatenate([y, np.arange(0, n_classes, 1 + n_classes // 4096)]))
@@ -405,6 +409,8 @@ def _start(
             rows.rows.entries_per_row,
         )
     else:
+        size = score_sizes(whitening, closed.Q, deviation)
+        closed = replace(closed, Q=closed.Q * size, t=closed.t * size)
         projection = DenseProjection(closed.Q, closed.t, deviation)
     means, class_means = None, None
     Q, t = closed.Q.astype(np.float32), closed.t.astype(np.float32)
@@ -516,6 +522,14 @@ class Judged:
         return np.asarray(-self.gap / temperature - np.log1p(others))
 
     @property
+    def quadratic_scores(self) -> NDArray[np.float64]:
+        """Quadratic scores (n,) of the probabilities: ``2 p_y - |p|^2``, at most 1."""
+        inverse = 1.0 / self.temperature
+        total = 1.0 + np.exp(self.log_others(inverse))
+        squares = (1.0 + np.exp(self.log_others(2.0 * inverse))) / total**2
+        return np.asarray(2.0 * np.exp(-self.gap * inverse) / total - squares)
+
+    @property
     def temperature(self) -> float:
         """Temperature that calibrates the probabilities of the predicted classes.
 
@@ -618,9 +632,7 @@ def judge(folds: list[Fold], rescore: int | None) -> Judged:
         if min(other, n_classes) == min(found.length, n_classes):
             continue
         more = judged(other)
-        # Without rescoring, classes that are far away are not ranked, and always less likely.
-        gain = _gain(more.correct.astype(np.float64) - found.correct, all_weights)
-        if choose(found, more) if other else gain > 1.0:
+        if is_better(more, found):
             found = more
     for model, _, _ in folds:
         model.rescore = found.length
@@ -664,25 +676,16 @@ def _score_gaps(model: PackedModel, X: Any, y: NDArray[np.intp]) -> tuple[NDArra
     return listed, counts, gap, best
 
 
-def choose(one: Judged, other: Judged, evidence: float = _EVIDENCE) -> bool:
-    """Whether another model is accepted, by its gains in units of their standard errors.
+def is_better(other: Judged, one: Judged) -> bool:
+    """Whether the mean quadratic score of a model exceeds another's by one standard error.
 
-    They are those in the log-likelihood of the judged rows, each model at its own temperature,
-    which tells more than the number of correct predictions if rows are few, and in their accuracy.
-    Their sum must exceed the `evidence`, and neither may be a loss of one standard error, or of two
-    times ``-evidence`` if that is more.
+    It tells more than the number of correct predictions if rows are few, and is bounded: the
+    log-likelihood is dominated by the few rows whose true class is not on the short list.
     """
-    likelihoods = [each.log_likelihoods(each.temperature) for each in (one, other)]
-    correct = [each.correct.astype(np.float64) for each in (one, other)]
-    gains = [_gain(after - before, other.weights) for before, after in (likelihoods, correct)]
-    return sum(gains) > evidence and min(gains) > -max(1.0, -2.0 * evidence)
-
-
-def _gain(differences: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    """Weighted mean of differences (n,), in units of its standard error."""
-    weights = weights / weights.sum()
-    mean = float(weights @ differences)
-    return mean / math.sqrt(max(float(weights**2 @ (differences - mean) ** 2), 1e-24))
+    gains = other.quadratic_scores - one.quadratic_scores
+    weights = other.weights / other.weights.sum()
+    mean = float(weights @ gains)
+    return mean > math.sqrt(float(weights**2 @ (gains - mean) ** 2) + 1e-24)
 
 
 def calibrated(

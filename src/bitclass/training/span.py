@@ -8,14 +8,17 @@ instead of d^3, and a model of all columns of wide rows instead of their varianc
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from bitclass._native import cholesky, product, solve_triangular
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
+from bitclass.training.closed_form import ENTRIES_LEFT
 from bitclass.training.sums import Collected, Sample, Sums
 
 __all__ = ["Span", "spans"]
@@ -24,14 +27,21 @@ __all__ = ["Span", "spans"]
 _JITTER = 1e-9
 
 
-def spans(collected: Collected, max_rows: int) -> list[Span]:
+def spans(collected: Collected, max_dimensions: int) -> list[Span]:
     """The span of the rows in the features' own units and with standardised features.
 
-    None if there are more than `max_rows`, or as many as features.
+    None if it has too many dimensions, if rows were summed already, or if dense rows are at least
+    as many as their features, whose covariance is then no larger.
     """
-    sums, n_rows = collected.sums, collected.n_rows
-    is_summed = sums.n_rows > 0 or sums.anchors is not None
-    if is_summed or n_rows > max_rows or n_rows >= sums.n_features:
+    sums, n_rows, pool = collected.sums, collected.n_rows, collected.pool
+    is_summed = sums.n_rows > 0 or sums.anchors is not None or n_rows > len(pool)
+    if is_summed or (n_rows >= sums.n_features and not sums.wide):
+        return []
+    if sums.wide and sp.csr_array(pool.X).nnz < ENTRIES_LEFT * n_rows:
+        # Of rows of few entries, such as categories, many columns occur once. Only together with
+        # the others do they tell more than their class.
+        max_dimensions *= 2
+    if min(n_rows, sums.n_features) > max_dimensions:
         return []
     return [Span(collected, own_units=own_units) for own_units in (True, False)]
 
@@ -62,36 +72,43 @@ class Span:
             np.add.at(squares, X.indices, X.data**2)
             np.add.at(present, X.indices, X.data != 0)
             self._deviation = np.sqrt(np.maximum(squares / np.maximum(present, 1.0), 1e-30))
-            self._units = np.ones(X.shape[1]) if own_units else self._deviation
-            self._rows: Any = X @ sp.diags_array(1.0 / self._units)
-            gram = np.asarray((self._rows @ self._rows.T).toarray())
+            factors = np.ones(X.shape[1]) if own_units else 1.0 / self._deviation
+            rows: Any = X @ sp.diags_array(factors)
         else:
             Z = sums.features(pool.X, slice(None)).astype(np.float64)
             share = pool.weights / pool.weights.sum()
             self._mean = share @ Z
             deviation = np.sqrt(share @ (Z - self._mean) ** 2)
             deviation[deviation <= 1e-7 * np.abs(sums.shift / sums.scale + self._mean)] = 0.0
-            self._deviation = deviation
-            self._units = 1.0 / sums.scale if own_units else np.where(deviation > 0, deviation, 1.0)
-            self._rows = (Z - self._mean) * np.where(deviation > 0, 1.0 / self._units, 0.0)
-            gram = product(self._rows, self._rows.T)
+            self._deviation = np.where(deviation > 0, deviation, 1.0)
+            factors = np.where(deviation > 0, sums.scale if own_units else 1 / self._deviation, 0)
+            rows = (Z - self._mean) * factors
         # Coordinates of about unit size, in whatever units the features are.
-        self._size = float(np.trace(gram)) / n**2 or 1.0
-        gram /= self._size
-        gram[np.diag_indices(n)] += _JITTER * n
-        self._factor = cholesky(gram)
-        coordinates = Sums(np.zeros(n), np.ones(n), span_of=self._rows.shape[1])
-        coordinates.add_classes(sums.classes)
-        self.collected = Collected(coordinates, collected.seed, n)
-        rows = Sample(self._factor.astype(np.float32), pool.labels, pool.weights, pool.keys)
-        self.collected.keep_in_pool(rows)
+        size = math.sqrt(float(np.sum((rows * rows).sum(axis=1)))) / n or 1.0
+        self._factors, self._rows = factors / size, rows / size
+        self._factor: NDArray[np.float64] | None = None
+        if n < self._rows.shape[1]:
+            gram = product(self._rows, self._rows.T) if not sums.wide else self._rows @ self._rows.T
+            gram = gram.toarray() if sums.wide else gram
+            gram[np.diag_indices(n)] += _JITTER * n
+            coordinates = self._factor = cholesky(gram)
+        else:  # the span is that of the columns
+            coordinates = self._rows.toarray()
+        k = coordinates.shape[1]
+        within = Sums(np.zeros(k), np.ones(k), span_of=self._rows.shape[1])
+        within.add_classes(sums.classes)
+        self.collected = Collected(within, collected.seed, n)
+        sample = Sample(coordinates.astype(np.float32), pool.labels, pool.weights, pool.keys)
+        self.collected.keep_in_pool(sample)
         self.collected.n_rows = n
 
     def of_features(self, model: PackedModel) -> PackedModel:
         """A model of coordinates as a model of the features."""
         h, sums = model.hash_function, self._sums
-        along = solve_triangular(self._factor, h.projection.astype(np.float64), transposed=True)
-        P = np.asarray(self._rows.T @ along) / (self._units[:, None] * self._size)
+        P = h.projection.astype(np.float64)
+        if self._factor is not None:
+            P = np.asarray(self._rows.T @ solve_triangular(self._factor, P, transposed=True))
+        P *= self._factors[:, None]
         if sums.wide:
             hash_function = HashFunction(
                 np.ascontiguousarray(P, dtype=np.float32),
@@ -103,12 +120,11 @@ class Span:
         else:
             projection = np.ascontiguousarray(P / sums.scale[:, None], dtype=np.float32)
             mean = sums.shift + self._mean * sums.scale
-            deviation = np.where(self._deviation > 0, self._deviation, 1.0) * sums.scale
             hash_function = HashFunction(
                 projection,
                 h.intercept - mean @ projection.astype(np.float64),
                 centre=mean.astype(np.float32),
-                scale=deviation.astype(np.float32),
+                scale=(self._deviation * sums.scale).astype(np.float32),
             )
         return PackedModel(
             model.classes,
