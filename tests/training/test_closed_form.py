@@ -1,5 +1,7 @@
 """The closed form: whitening, leave-one-out, shrunken means and hyperplanes, by the formulas."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -256,11 +258,11 @@ def test_means_that_differ_in_few_directions_are_shrunken_to_these():
 def test_bisectors_of_means_on_a_line_separate_neighbours():
     """Only neighbours touch, so there are as many hyperplanes as gaps, each halfway."""
     means = np.array([[0.0], [1.0], [2.5], [4.0], [7.0]], dtype=np.float32)
-    Q, t = _bisectors(means, 8, np.random.default_rng(0))
+    Q, t = _bisectors(SimpleNamespace(means=means), 8, np.random.default_rng(0))
     halfway, lengths = np.round(-t / Q[0], 6), np.abs(Q[0])
     assert sorted(set(halfway)) == [0.5, 1.75, 3.25, 5.5]
-    # Each pair has two bits, which share half of its log-likelihood ratio.
-    expected = {0.5: 0.25, 1.75: 0.375, 3.25: 0.375, 5.5: 0.75}
+    # Each pair has two bits; the score of each is half of its log-likelihood ratio.
+    expected = {0.5: 0.5, 1.75: 0.75, 3.25: 0.75, 5.5: 1.5}
     np.testing.assert_allclose(lengths, [expected[place] for place in halfway])
     signs = means @ Q + t > 0
     assert len(np.unique(signs, axis=0)) == 5
@@ -270,7 +272,7 @@ def test_bisectors_of_means_on_a_line_separate_neighbours():
 @settings(max_examples=25)
 def test_bisectors_are_halfway_between_two_means_of_which_no_other_is_nearer(seed, n_classes, q):
     means = np.random.default_rng(seed).standard_normal((n_classes, q)).astype(np.float32)
-    Q, t = _bisectors(means, 12, np.random.default_rng(0))
+    Q, t = _bisectors(SimpleNamespace(means=means), 12, np.random.default_rng(0))
     lengths = np.linalg.norm(Q, axis=0)
     Q, t = Q / lengths, t / lengths
     signed = means @ Q + t
@@ -288,11 +290,13 @@ def test_bisectors_are_halfway_between_two_means_of_which_no_other_is_nearer(see
 
 def test_rotations_are_orthonormal_and_balance_the_bits():
     means = np.random.default_rng(0).standard_normal((200, 10)).astype(np.float32)
-    Q, t = _rotated(means, 25, np.random.default_rng(0))
+    # So much of the variance is between classes that all directions count alike.
+    whitening = SimpleNamespace(means=means, between=np.full(10, 1e12), within=np.ones(10))
+    Q, t = _rotated(whitening, 25, np.random.default_rng(0))
     for block in (Q[:, :10], Q[:, 10:20]):
         np.testing.assert_allclose(block.T @ block, np.eye(10), atol=1e-9)
     np.testing.assert_allclose((means @ Q + t).mean(axis=0), 0.0, atol=1e-5)
-    one = _rotated(means, 10, np.random.default_rng(0))[0]
+    one = _rotated(whitening, 10, np.random.default_rng(0))[0]
     random = np.linalg.qr(np.random.default_rng(5).standard_normal((10, 10)))[0]
     centred = means - means.mean(axis=0)
     assert np.abs(centred @ one).sum() > np.abs(centred @ random).sum(), "nearer to the corners"
@@ -325,6 +329,20 @@ def test_rows_are_nearest_to_the_code_of_their_class(kind):
     assert np.mean(predicted_by(model, X) == y) > 0.97
     if kind == "line":
         assert model.kind.planes == "bisectors"
+
+
+def test_equal_bits_are_rounded_differently():
+    """Eight classes on a line have seven different bits, each of which has many copies."""
+    rng = np.random.default_rng(0)
+    y = np.arange(4000) % 8
+    X = (3.0 * y + rng.standard_normal(4000))[:, None]
+    model = model_of(X, y, n_bits=128, kind=Kind("bisectors", "discriminant"))
+    assert len(np.unique(model.weights, axis=1).T) <= 7
+    F = scores_of(model, X)
+    exact = np.tanh(F) @ model.weights.T
+    rounded = np.rint(127.0 * np.tanh(F)) / 127.0 @ model.weights.T
+    steps = np.abs(rounded - exact).max() * 127.0 / 128
+    assert steps < 0.1, "of a step of rounding, where equal bits would be off by half of one"
 
 
 def test_scores_deviate_within_classes_as_asked():
@@ -384,7 +402,7 @@ def test_fitted_hyperplanes_have_the_scores_of_the_discriminant(seed, n_classes,
 
 def test_a_fitted_model_predicts_as_the_discriminant_does():
     X, y = problem(n=400, n_classes=8, noise=3.0)
-    model = model_of(X, y, 64, kind=Kind("bisectors", 0.25))
+    model = model_of(X, y, 64, kind=Kind("bisectors", "discriminant"))
     A = model.whitening.rows(X, slice(None))
     means = model.whitening.means
     expected = (A @ means.T - 0.5 * (means**2).sum(axis=1)).argmax(axis=1)

@@ -80,9 +80,9 @@ _MAX_PAIRED_MEANS, _NEAREST_MEANS = 2048, 16
 _MAX_EXACT_DIRECTIONS = 512  # above, the leading directions are found by subspace iteration
 # Rows drawn from the sums, by which the kinds of hyperplanes are compared.
 _DRAWN_ROWS = 2000
-# Root mean squares of the scores F that are tried where these are fitted to the discriminant: the
-# smaller, the more linear is tanh, and the coarser the scores become in 8 bits.
-_SPREADS = (1.0, 0.5, 0.25)
+# Root mean square of the scores F where these are fitted to the discriminant: the smaller, the more
+# linear is tanh, and the coarser the scores become in 8 bits.
+_SPREAD = 0.25
 _LEAST_SQUARES_PENALTY = 1e-4
 # Nats by which models differ by chance: the first one is taken, so that rounding seldom decides.
 _LIKELIHOOD_TOLERANCE = 0.01
@@ -1028,12 +1028,23 @@ class Kind(NamedTuple):
 
     Attributes
     ----------
-    planes : str, the hyperplanes of whose signs the class weights are
-    spread : float, root mean square of the scores F if these are fitted to the discriminant
+    planes : "rotation" or "bisectors", the hyperplanes of whose signs the class weights are
+    scores : "even", "expected" or "discriminant"
+        Whether the bit scores F vary as much for all bits, tanh(F) are expected values of the bits,
+        or hyperplanes are moved such that the class scores are those of the linear discriminant.
     """
 
     planes: str
-    spread: float | None = None
+    scores: str = "even"
+
+
+_KINDS: tuple[Kind, ...] = (
+    Kind("rotation"),
+    Kind("rotation", "discriminant"),
+    Kind("bisectors", "expected"),
+    Kind("bisectors"),
+    Kind("bisectors", "discriminant"),
+)
 
 
 @dataclass(frozen=True)
@@ -1086,56 +1097,34 @@ def closed_form(
     """
     means, random = whitening.means, np.random.default_rng(seed)
     is_single = bool(whitening.sums.rows_per_class.max() <= 1.0 + 1e-9)  # one row per class
-    q = int(np.count_nonzero(whitening.between > 0))
-    between = whitening.between[:q]
     shares = whitening.sums.mass / whitening.sums.total
     y = random.choice(len(means), _DRAWN_ROWS, p=shares)
     A = whitening.draw(y, random, unseen=True)
     if is_single:  # nothing tells how far rows are from the means
         y, A = np.arange(len(means)), means
     at, log_shares = (np.arange(len(y)), y), np.log(shares)
-    # Directions in which classes hardly differ may get fewer bits: in proportion to how much of
-    # the variance along them is between classes.
-    scales = {
-        "scaled rotation": np.sqrt(between / (between + whitening.within[:q] ** 2)),
-        "rotation": np.ones(q),
-    }
-    names = ["scaled rotation"]
     # Means of few wide rows lie in all directions: nothing is to be compared.
     is_compared = not isinstance(whitening, WideWhitening) and n_bits > 1
-    is_compared &= len(means) <= _MAX_COMPARED_CLASSES
-    if is_compared:
-        names += ["rotation", "bisectors"]
-    is_fitted = is_compared and not is_single
+    kinds = _KINDS if is_compared and len(means) <= _MAX_COMPARED_CLASSES else _KINDS[:1]
+    if is_single:
+        kinds = tuple(each for each in kinds if each.scores == "even")
     if kind is not None:
-        is_fitted = kind.spread is not None
+        kinds = (kind,)
     tried: list[tuple[float, float, ClosedForm]] = []
-    for name in names if kind is None else [kind.planes]:
-        full = np.zeros((means.shape[1], n_bits))
-        if name in scales:
-            scale = scales[name]
-            full[:q], t = _rotated(means[:, :q] * scale.astype(np.float32), n_bits, random)
-            full[:q] *= scale[:, None]
-            size = score_sizes(whitening, full, deviation)
-        else:
-            full[:q], t = _bisectors(means[:, :q], n_bits, random)
-            size = np.full(n_bits, 1.0 / max(whitening.temperature, 1e-12))
+    for planes in dict.fromkeys(each.planes for each in kinds):
+        place = _rotated if planes == "rotation" else _bisectors
+        Q, t = place(whitening, n_bits, random)
         weights = np.empty((len(means), n_bits), dtype=np.int8)
         for part in class_blocks(len(means)):
-            weights[part] = sign(means[part] @ full + t)
-        planes: list[tuple[float | None, Any, Any]] = [(None, full * size, t * size)]
-        if is_fitted:
-            Q, t = _discriminant(means, weights)
-            square = shares @ (means @ Q + t) ** 2 + whitening.within**2 @ Q**2
-            one = 1.0 / math.sqrt(float(np.mean(square)) + 1e-30)
-            planes += [(spread, Q * (one * spread), t * (one * spread)) for spread in _SPREADS]
-        for spread, Q, t in planes:
-            if kind is not None and kind.spread != spread:
+            weights[part] = sign(means[part] @ Q + t)
+        for each in kinds:
+            if each.planes != planes:
                 continue
+            scaled = _scaled(whitening, each.scores, Q, t, weights, deviation)
             bias = np.zeros(len(means), np.float32)
-            model = ClosedForm(whitening, Q, t, weights, bias, Kind(name, spread), Kind(name))
-            is_biased = spread is None and len(means) <= MAX_BIASED_CLASSES
-            if len(names) == 1 or (kind is not None and not is_biased):
+            model = ClosedForm(whitening, *scaled, weights, bias, each, Kind(planes))
+            is_biased = each.scores == "even" and len(means) <= MAX_BIASED_CLASSES
+            if len(kinds) == 1 and not is_biased:
                 return model
             scores = _drawn_scores(model, A)
             temperature, likelihood, accuracy = best_temperature(scores, at, None, log_shares)
@@ -1144,14 +1133,9 @@ def closed_form(
                 model = replace(model, bias=bias)
                 _, likelihood, accuracy = best_temperature(scores + bias, at, None, log_shares)
             tried.append((accuracy, likelihood, model))
-    refinable = [each for each in tried if each[2].kind.spread is None] or tried
+    refinable = [each for each in tried if each[2].kind.scores == "even"] or tried
     start = max(refinable, key=lambda each: each[1])[2].kind
     return replace(_best(tried), start=start)
-
-
-def score_sizes(whitening: Whitening, Q: NDArray[Any], deviation: float) -> NDArray[np.float64]:
-    """Factors (r,) on the columns of Q with which all scores vary as much within classes."""
-    return np.asarray(deviation / np.maximum(np.sqrt(whitening.within**2 @ Q**2), 1e-12))
 
 
 def _best(tried: list[tuple[float, float, ClosedForm]]) -> ClosedForm:
@@ -1161,6 +1145,44 @@ def _best(tried: list[tuple[float, float, ClosedForm]]) -> ClosedForm:
     good = [each for each in tried if each[0] >= accuracy - error]
     likelihood = max(each[1] for each in good)
     return next(each[2] for each in good if each[1] >= likelihood - _LIKELIHOOD_TOLERANCE)
+
+
+def _scaled(
+    whitening: Whitening,
+    scores: str,
+    Q: NDArray[np.float64],
+    t: NDArray[np.float64],
+    weights: NDArray[np.int8],
+    deviation: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Hyperplanes for the wanted kind of scores; see `Kind`."""
+    size: Any = score_sizes(whitening, Q, deviation)
+    if scores == "expected":
+        size = 1.0 / max(whitening.temperature, 1e-12)
+    elif scores == "discriminant":
+        means, shares = whitening.means, whitening.sums.mass / whitening.sums.total
+        Q, t = _discriminant(means, weights)
+        square = shares @ (means @ Q + t) ** 2 + whitening.within**2 @ Q**2
+        size = _SPREAD / math.sqrt(float(np.mean(square)) + 1e-30)
+    return Q * size, t * size + _dither(weights)
+
+
+def _dither(weights: NDArray[np.int8]) -> NDArray[np.float64]:
+    """Offsets (r,) of bits that are the same for all classes, less than a step of rounding apart.
+
+    Values tanh(F) have 8 bits. Without offsets, equal bits are rounded alike, and tell no more than
+    one of them.
+    """
+    _, group, counts = np.unique(weights, axis=1, return_inverse=True, return_counts=True)
+    order = np.argsort(group, kind="stable")
+    place = np.empty(len(group))
+    place[order] = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return ((place + 0.5) / counts[group] - 0.5) / 127.0
+
+
+def score_sizes(whitening: Whitening, Q: NDArray[Any], deviation: float) -> NDArray[np.float64]:
+    """Factors (r,) on the columns of Q with which all scores vary as much within classes."""
+    return np.asarray(deviation / np.maximum(np.sqrt(whitening.within**2 @ Q**2), 1e-12))
 
 
 def _drawn_scores(model: ClosedForm, A: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -1214,18 +1236,23 @@ def _discriminant(
 
 
 def _rotated(
-    means: NDArray[np.float32], n_bits: int, random: np.random.Generator
+    whitening: Whitening, n_bits: int, random: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Axes rotated so that class means are close to corners of a cube (ITQ).
 
-    If there are more bits than directions, each further block of bits has its own rotation.
-    Thresholds are at the mean of the class means.
+    Directions in which classes hardly differ get fewer bits: in proportion to how much of the
+    variance along them is between classes. If there are more bits than directions, each further
+    block of bits has its own rotation. Thresholds are at the mean of the class means.
     """
+    q = int(np.count_nonzero(whitening.between > 0))
+    between = whitening.between[:q]
+    scale = np.sqrt(between / (between + whitening.within[:q] ** 2))
+    means = whitening.means[:, :q] * scale.astype(np.float32)
     chosen = means.astype(np.float64)
     if len(means) > _MAX_ITQ_MEANS:
         rows = np.sort(random.choice(len(means), _MAX_ITQ_MEANS, replace=False))
         chosen = means[rows].astype(np.float64)
-    k = min(n_bits, means.shape[1])
+    k = min(n_bits, q)
     centre = np.asarray(np.mean(means, axis=0, dtype=np.float64))[:k]
     chosen = chosen[:, :k] - centre
     # Random numbers are assigned to classes, not to axes, whose signs and order may depend on
@@ -1239,9 +1266,11 @@ def _rotated(
         for _ in range(n_rounds):
             rotation = _nearest_rotation(rows32.T @ signs(rows32 @ rotation))
         blocks.append(_nearest_rotation(rotation.astype(np.float64)))
-    Q = np.zeros((means.shape[1], n_bits))
+    Q = np.zeros((len(whitening.between), n_bits))
     Q[:k] = np.concatenate(blocks, axis=1)[:, :n_bits]
-    return Q, -(centre @ Q[:k])
+    t = -(centre @ Q[:k])
+    Q[:q] *= scale[:, None]
+    return Q, t
 
 
 def _nearest_rotation(matrix: NDArray[Any]) -> NDArray[Any]:
@@ -1250,7 +1279,7 @@ def _nearest_rotation(matrix: NDArray[Any]) -> NDArray[Any]:
 
 
 def _bisectors(
-    means: NDArray[np.float32], n_bits: int, random: np.random.Generator
+    whitening: Whitening, n_bits: int, random: np.random.Generator
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Hyperplanes halfway between pairs of neighbouring class means, confusable pairs first.
 
@@ -1258,11 +1287,11 @@ def _bisectors(
     then do their regions touch there. A pair at squared distance D in whitened coordinates is
     confused with probability about ``exp(-D / 8)``, and is drawn in proportion to that. Its score F
     is half of the log-likelihood ratio of the two classes, so that tanh(F) is the expected value of
-    the bit; bits of the same pair share it.
+    the bit; it is less where a pair has more bits than others.
     """
-    chosen = means.astype(np.float64)
-    if len(means) > _MAX_PAIRED_MEANS:
-        chosen = chosen[random.choice(len(means), _MAX_PAIRED_MEANS, replace=False)]
+    chosen = whitening.means.astype(np.float64)
+    if len(chosen) > _MAX_PAIRED_MEANS:
+        chosen = chosen[random.choice(len(chosen), _MAX_PAIRED_MEANS, replace=False)]
     squares = np.einsum("cq,cq->c", chosen, chosen)
     D = np.maximum(squares[:, None] + squares - 2.0 * chosen @ chosen.T, 0.0)
     np.fill_diagonal(D, np.inf)
@@ -1281,5 +1310,5 @@ def _bisectors(
     drawn = np.resize(np.argsort(keys, kind="stable"), n_bits)
     one, other = chosen[first[drawn]], chosen[second[drawn]]
     n_equal = np.bincount(drawn)[drawn]
-    normals = (one - other) * (0.5 / n_equal[:, None])
+    normals = (one - other) * (0.5 * n_equal.min() / n_equal[:, None])
     return normals.T, -np.einsum("pq,pq->p", (one + other) / 2.0, normals)

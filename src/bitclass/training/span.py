@@ -88,8 +88,10 @@ class Span:
         self._factors, self._rows = factors / size, rows / size
         self._factor: NDArray[np.float64] | None = None
         if n < self._rows.shape[1]:
-            gram = product(self._rows, self._rows.T) if not sums.wide else self._rows @ self._rows.T
-            gram = gram.toarray() if sums.wide else gram
+            if sums.wide:
+                gram = (self._rows @ self._rows.T).toarray()
+            else:
+                gram = product(self._rows, self._rows.T)
             gram[np.diag_indices(n)] += _JITTER * n
             coordinates = self._factor = cholesky(gram)
         else:  # the span is that of the columns
