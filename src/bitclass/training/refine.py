@@ -632,7 +632,9 @@ def judge(folds: list[Fold], rescore: int | None) -> Judged:
         if min(other, n_classes) == min(found.length, n_classes):
             continue
         more = judged(other)
-        if is_better(more, found):
+        # Also if only classes that are seldom the best are ranked better.
+        likelihoods = [each.log_likelihoods(each.temperature) for each in (more, found)]
+        if _exceeds(*likelihoods, all_weights):
             found = more
     for model, _, _ in folds:
         model.rescore = found.length
@@ -677,13 +679,19 @@ def _score_gaps(model: PackedModel, X: Any, y: NDArray[np.intp]) -> tuple[NDArra
 
 
 def is_better(other: Judged, one: Judged) -> bool:
-    """Whether the mean quadratic score of a model exceeds another's by one standard error.
+    """Whether the quadratic scores of a model are better than another's.
 
-    It tells more than the number of correct predictions if rows are few, and is bounded: the
+    They tell more than the number of correct predictions if rows are few, and are bounded: the
     log-likelihood is dominated by the few rows whose true class is not on the short list.
     """
-    gains = other.quadratic_scores - one.quadratic_scores
-    weights = other.weights / other.weights.sum()
+    return _exceeds(other.quadratic_scores, one.quadratic_scores, other.weights)
+
+
+def _exceeds(
+    values: NDArray[np.float64], others: NDArray[np.float64], weights: NDArray[np.float64]
+) -> bool:
+    """Whether the mean of values (n,) exceeds that of others by one standard error."""
+    gains, weights = values - others, weights / weights.sum()
     mean = float(weights @ gains)
     return mean > math.sqrt(float(weights**2 @ (gains - mean) ** 2) + 1e-24)
 
