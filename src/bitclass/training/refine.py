@@ -633,8 +633,8 @@ def judge(folds: list[Fold], rescore: int | None) -> Judged:
             continue
         more = judged(other)
         # Also if only classes that are seldom the best are ranked better.
-        likelihoods = [each.log_likelihoods(each.temperature) for each in (more, found)]
-        if _exceeds(*likelihoods, all_weights):
+        after, before = (each.log_likelihoods(each.temperature) for each in (more, found))
+        if _exceeds(after, before, all_weights):
             found = more
     for model, _, _ in folds:
         model.rescore = found.length
