@@ -547,7 +547,7 @@ class Judged:
             losses = np.logaddexp(0.0, log_others) - (1.0 - target) * log_others
             return float(np.average(losses, weights=self.weights))
 
-        bounds = (math.log(1e-3), math.log(20.0))
+        bounds = (math.log(1e-3), math.log(1e4))
         found = scipy.optimize.minimize_scalar(
             cross_entropy, bounds=bounds, method="bounded", options={"xatol": 1e-6}
         )
