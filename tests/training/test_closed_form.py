@@ -198,7 +198,7 @@ def test_the_hash_function_of_wide_rows_is_linear_in_their_coordinates():
     X = sp.csr_array((rng.random((400, 30)) < shares) * rng.uniform(0.5, 2, 30))
     sums = Sums.of_wide(30)
     sums.add(X, y, np.ones(400))
-    whitening = WideWhitening(sums, Penalty(0.5, True), sample_of(X, y), 16)
+    whitening = WideWhitening(sums, 0.5, sample_of(X, y), 16)
 
     def scores(Q, t):
         found = whitening.hash_function(Q, t)

@@ -286,21 +286,20 @@ class _Attempt:
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows to train on, and rows that judge."""
+    """Rows to train on, and rows that judge, with the weights they have where the model is used."""
 
     sums: Sums
     sample: Sample
     judged: Sample
     prior: NDArray[np.float64]
+    weights: NDArray[np.float64]
 
     def attempt(self, candidate: Candidate) -> _Attempt:
         """A model of the rows to train on."""
         classes, shares = self.sums.classes, self.sums.mass / self.sums.total
         temperature = prior_temperature(candidate, self.judged, classes, shares)
         model = candidate.model(classes, self.prior, temperature)
-        # Judged rows count as they would where the model is used.
-        shift = (self.prior / shares)[np.searchsorted(classes, self.judged.labels)]
-        return _Attempt(candidate, temperature, (model, self.judged, self.judged.weights * shift))
+        return _Attempt(candidate, temperature, (model, self.judged, self.weights))
 
 
 def _part(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_]) -> _Part:
@@ -308,7 +307,11 @@ def _part(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_]
     sums = sums.with_rows()
     judged = collected.pool.take(np.flatnonzero(is_judged))
     judged = judged.take(np.flatnonzero(np.isin(judged.labels, sums.classes)))
-    return _Part(sums, sample, judged, _prior_of_part(settings, collected, sums))
+    prior, weights = _prior_of_part(settings, collected, sums), judged.weights
+    if not (isinstance(settings.prior, str) and settings.prior == "train"):
+        shift = prior / sums.mass * sums.total
+        weights = weights * shift[np.searchsorted(sums.classes, judged.labels)]
+    return _Part(sums, sample, judged, prior, weights)
 
 
 @dataclass(frozen=True)

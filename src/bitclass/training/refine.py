@@ -428,15 +428,17 @@ def _start(
     # Where the means are known, the rows are as good as unseen ones.
     known = isinstance(whitening, DenseWhitening) and rows.drawn_share == 0.0
     given = (rows.rows[some], rows.y[some]) if known else ()
-    objective = Objective(sharpness(closed, *given), rows.log_shares)
+    sharp = sharpness(closed, *given)
+    if n_classes > settings.learned_classes:
+        # Of two random codes half of the bits differ, so the scores are n_bits apart.
+        nats = math.log(n_classes) / len(closed.t)
+        sharp = _NATS_OF_SIGNS * nats, _NATS_OF_TANH * nats
+    objective = Objective(sharp, rows.log_shares)
     bias = np.zeros(n_classes, dtype=np.float32)
     if isinstance(rows, _RowsOfClasses) and _is_sparse(whitening):
         of_classes = whitening.class_rows()
         # So many class means have more directions than there are bits: random ones keep all.
         projection.randomise(of_classes, random)
-        # Of two random codes half of the bits differ, so the scores are n_bits apart.
-        nats = math.log(n_classes) / len(closed.t)
-        objective = Objective((_NATS_OF_SIGNS * nats, _NATS_OF_TANH * nats), rows.log_shares)
 
         def mean_signs() -> NDArray[np.int8]:
             found = np.empty(closed.weights.shape, dtype=np.int8)
