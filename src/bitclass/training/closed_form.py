@@ -1121,13 +1121,15 @@ def _rotated(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Axes rotated so that class means are close to corners of a cube (ITQ).
 
-    Directions in which classes hardly differ get fewer bits: in proportion to how much of the
-    variance along them is between classes. If there are more bits than directions, each further
-    block of bits has its own rotation. Thresholds are at the mean of the class means.
+    If there are more directions than bits, those in which classes hardly differ get fewer bits: in
+    proportion to how much of the variance along them is between classes. If there are more bits
+    than directions, each further block of bits has its own rotation. Thresholds are at the mean of
+    the class means.
     """
     q = int(np.count_nonzero(whitening.between > 0))
-    between = whitening.between[:q]
-    scale = np.sqrt(between / (between + whitening.within[:q] ** 2))
+    between, scale = whitening.between[:q], np.ones(q)
+    if q > n_bits:
+        scale = np.sqrt(between / (between + whitening.within[:q] ** 2))
     means = whitening.means[:, :q] * scale.astype(np.float32)
     chosen = means.astype(np.float64)
     if len(means) > _MAX_ITQ_MEANS:
