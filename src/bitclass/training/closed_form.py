@@ -442,8 +442,9 @@ def _around_means(
 ) -> NDArray[np.float32]:
     """Class means plus noise (m, k), and the variance of the means that rows do not determine."""
     if unseen:  # rows that were not seen scatter more, on average along the means' directions
-        within = whitening.between @ whitening.within**2 / whitening.between.sum()
-        noise *= np.float32(math.sqrt(max(whitening.temperature / within, 1.0)))
+        between, within = whitening.between, whitening.within**2
+        scatter = np.average(within, weights=between / (between + within))
+        noise *= np.float32(math.sqrt(max(whitening.temperature / scatter, 1.0)))
     noise += whitening.means[y]
     if unseen:
         n, between = whitening.sums.rows_per_class[y, None], whitening.between
