@@ -150,7 +150,7 @@ class PackedModel:
             self._searched = ClusteredIndex(self.weights, int(n_probe), self.bias)
         else:
             raise ValueError(f"n_probe must be None or a positive integer, found {n_probe!r}")
-        self.__dict__.pop("_blank_scores", None)
+        self.__dict__.pop("_blank", None)
 
     @property
     def n_rescored(self) -> int:
@@ -228,7 +228,7 @@ class PackedModel:
                 f"found {text.n_columns} and one of{wide} rows of {self.n_features} features"
             )
         self.text = text.only(columns)
-        self.__dict__.pop("_blank_scores", None)
+        self.__dict__.pop("_blank", None)
 
     def unpacked_weights(self) -> NDArray[np.int8]:
         """Class weights of shape (C, r) in {-1, +1}."""
@@ -378,7 +378,7 @@ class PackedModel:
             rows = block.rows
             indices[rows], distances[rows], best[rows] = self._top(block, k)
             if typicality:
-                self._mark_blank(block.features, best[rows])
+                self._mark_blank(block.features, indices[rows, 0], best[rows])
             if shares is not None:
                 weights = np.exp(self._logits(block))
                 shares[rows] = np.take_along_axis(weights, indices[rows], axis=1)
@@ -541,7 +541,7 @@ class PackedModel:
         rows = self._rows(X)
         indices, scores, distances = self._best(rows)
         scores = self._score_of(indices, distances) if scores is None else scores
-        self._mark_blank(rows, scores)
+        self._mark_blank(rows, indices, scores)
         return indices, scores
 
     def _score_of(
@@ -553,19 +553,23 @@ class PackedModel:
             scores += self.even_bias[indices]
         return scores.astype(np.float32)
 
-    def _mark_blank(self, rows: Features, best: NDArray[np.float32]) -> None:
+    def _mark_blank(
+        self, rows: Features, indices: NDArray[np.int64], best: NDArray[np.float32]
+    ) -> None:
         """Set to -inf the best scores (n,) of sparse rows without any known feature."""
         if self.hash_function.columns is None:
             return
-        # Others are not examined, which would take longer than to predict them.
-        suspected = (best[:, None] == self._blank_scores).any(axis=1)
+        # Others are not examined, which would take as long as to predict them.
+        suspected = np.zeros(len(best), dtype=bool)
+        for index, score in zip(*self._blank, strict=True):
+            suspected |= (indices == index) & (best == score)
         for row in np.flatnonzero(suspected).tolist():
             if self._is_blank(SparseRows.of(rows[row : row + 1]))[0]:
                 best[row] = -np.inf
 
     @cached_property
-    def _blank_scores(self) -> NDArray[np.float32]:
-        """Best scores of rows without features, and of texts with no known n-gram but the space."""
+    def _blank(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Classes and scores of rows without features, and of texts of spaces only."""
         n = 0 if self.text is None or self.text.space_column < 0 else 2
         columns = np.full(n, -1 if self.text is None else self.text.space_column, dtype=np.int32)
         values = np.array([1.0, -1.0], dtype=np.float32)[:n]
@@ -573,7 +577,7 @@ class PackedModel:
         indices, scores, distances = self._best(
             SparseRows(starts, columns, values, self.n_features)
         )
-        return self._score_of(indices, distances) if scores is None else scores
+        return indices, self._score_of(indices, distances) if scores is None else scores
 
     def _is_blank(self, rows: SparseRows) -> NDArray[np.bool_]:
         """Mask (n,) of the sparse rows without any known feature."""
