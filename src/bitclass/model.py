@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitclass._native import ClusteredIndex, HammingIndex
 from bitclass._native.ngrams import HashedTexts, NgramFeatures, as_texts
+from bitclass._native.sparse import SparseRows
 from bitclass.arrays import Features, as_features, is_on_gpu, on_host
 from bitclass.codes import unpack
 from bitclass.hash_function import FeatureBlock, HashFunction
@@ -149,6 +150,7 @@ class PackedModel:
             self._searched = ClusteredIndex(self.weights, int(n_probe), self.bias)
         else:
             raise ValueError(f"n_probe must be None or a positive integer, found {n_probe!r}")
+        self.__dict__.pop("_blank", None)
 
     @property
     def n_rescored(self) -> int:
@@ -226,6 +228,7 @@ class PackedModel:
                 f"found {text.n_columns} and one of{wide} rows of {self.n_features} features"
             )
         self.text = text.only(columns)
+        self.__dict__.pop("_blank", None)
 
     def unpacked_weights(self) -> NDArray[np.int8]:
         """Class weights of shape (C, r) in {-1, +1}."""
@@ -300,7 +303,8 @@ class PackedModel:
         -------
         ndarray of shape (n,), float32
             ``w_c.tanh(P'x + t) + bias_c`` of the best class on the short list; without rescoring
-            ``w_c.h(x)`` plus the bias rounded to an even integer.
+            ``w_c.h(x)`` plus the bias rounded to an even integer. It is -inf for texts and sparse
+            rows without any known feature.
         """
         return self._best_with_scores(X)[1]
 
@@ -309,7 +313,8 @@ class PackedModel:
 
         It is the share of rows of known classes, not used to fit the model, whose best score is
         below that of the row. Rows of known classes have values spread evenly from 0 to 1; a row of
-        no known class has a value near 0.
+        no known class has a value near 0. It is 0 for texts and sparse rows without any known
+        feature.
 
         Parameters
         ----------
@@ -372,6 +377,8 @@ class PackedModel:
         for block in self.hash_function.blocks(features, max_rows):
             rows = block.rows
             indices[rows], distances[rows], best[rows] = self._top(block, k)
+            if typicality:
+                self._mark_blank(block.features, indices[rows, 0], best[rows])
             if shares is not None:
                 weights = np.exp(self._logits(block))
                 shares[rows] = np.take_along_axis(weights, indices[rows], axis=1)
@@ -531,8 +538,11 @@ class PackedModel:
 
     def _best_with_scores(self, X: Any) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Indices (n,) of the predicted classes of rows X, and their scores."""
-        indices, scores, distances = self._best(self._rows(X))
-        return indices, self._score_of(indices, distances) if scores is None else scores
+        rows = self._rows(X)
+        indices, scores, distances = self._best(rows)
+        scores = self._score_of(indices, distances) if scores is None else scores
+        self._mark_blank(rows, indices, scores)
+        return indices, scores
 
     def _score_of(
         self, indices: NDArray[np.int64], distances: NDArray[np.int32]
@@ -543,11 +553,42 @@ class PackedModel:
             scores += self.even_bias[indices]
         return scores.astype(np.float32)
 
+    def _mark_blank(
+        self, rows: Features, indices: NDArray[np.int64], best: NDArray[np.float32]
+    ) -> None:
+        """Set to -inf the best scores (n,) of sparse rows without any known feature."""
+        if self.hash_function.columns is None:
+            return
+        # Others are not examined, which would take as long as to predict them.
+        suspected = np.zeros(len(best), dtype=bool)
+        for index, score in zip(*self._blank, strict=True):
+            suspected |= (indices == index) & (best == score)
+        for row in np.flatnonzero(suspected).tolist():
+            if self._is_blank(SparseRows.of(rows[row : row + 1]))[0]:
+                best[row] = -np.inf
+
+    @cached_property
+    def _blank(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Classes and scores of rows without features, and of texts of spaces only."""
+        n = 0 if self.text is None or self.text.space_column < 0 else 2
+        columns = np.full(n, -1 if self.text is None else self.text.space_column, dtype=np.int32)
+        values = np.array([1.0, -1.0], dtype=np.float32)[:n]
+        starts = np.concatenate([[0], np.arange(n + 1)])
+        indices, scores, distances = self._best(
+            SparseRows(starts, columns, values, self.n_features)
+        )
+        return indices, self._score_of(indices, distances) if scores is None else scores
+
+    def _is_blank(self, rows: SparseRows) -> NDArray[np.bool_]:
+        """Mask (n,) of the sparse rows without any known feature."""
+        space_column = -1 if self.text is None else self.text.space_column
+        return ~self.hash_function.has_columns(rows, space_column)
+
     def _check_typicality(self) -> None:
         if self.typicality_table is None:
             raise ValueError(
-                "typicality needs a model that was calibrated with rows not used to fit it; this "
-                "one has no table of their scores. Fit it on more rows per class."
+                "typicality and reject compare with rows that were not used to fit the model, and "
+                "this one has no table of their scores: fit it on two rows of each class, or more"
             )
 
     def _typicality_of(self, best_scores: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -607,11 +648,8 @@ class PackedModel:
         logits /= self.temperature
         logits -= logits.max(axis=1, keepdims=True)
         # Rows without any known feature get nearly equal logits, in the same order.
-        space_column = -1 if self.text is None else self.text.space_column
         if self.hash_function.columns is not None:
-            logits[~self.hash_function.has_columns(block.features, space_column)] *= _TIE
-        elif self.text is not None:
-            logits[~_has_entries(block.features, space_column)] *= _TIE
+            logits[self._is_blank(block.features)] *= _TIE
         return logits
 
     def _rows(self, X: Any) -> Features:
@@ -695,12 +733,3 @@ def _are_texts(X: Any) -> bool:
         return False
     first = next(iter(X), "") if hasattr(X, "__len__") else None
     return isinstance(first, (str, bytes))
-
-
-def _has_entries(X: NDArray[Any], without: int) -> NDArray[np.bool_]:
-    """Mask (n,) of the rows of an array (n, d) with a nonzero entry outside column `without`."""
-    is_entry = X != 0
-    if without >= 0:
-        is_entry[:, without] = False
-    mask: NDArray[np.bool_] = is_entry.any(axis=1)
-    return mask

@@ -55,6 +55,7 @@ def folder(tmp_path_factory):
         "of rows": ("fit", "rows.npz", "--model", "rows.safetensors", "--bits", 8),
         "predict files": ("predict", "m.safetensors", *TEST_PATHS, "--top", 2),
         "predict folder": ("predict", "m.safetensors", "test", "--top", 2),
+        "reject": ("predict", "m.safetensors", "test", "--typicality", "--reject", 0.5),
         "evaluate": ("evaluate", "m.safetensors", "test", "--json"),
         "another model": (*fit, "o.safetensors"),
         "update": ("update", "o.safetensors", "test"),
@@ -100,6 +101,13 @@ def test_predicting_images(folder):
     assert np.mean([line["label"] == name for line, name in zip(lines, own, strict=True)]) > 0.9
     whole = list(csv.DictReader(io.StringIO(done["predict folder"].stdout)))
     assert [line | {"image": "test/" + line["image"]} for line in whole] == lines
+    answered = list(csv.DictReader(io.StringIO(done["reject"].stdout)))
+    expected = [
+        line["label"] if float(found["typicality"]) >= 0.5 else ""
+        for line, found in zip(lines, answered, strict=True)
+    ]
+    assert [found["label"] for found in answered] == expected
+    assert 0 < expected.count("") < len(expected)
 
 
 def test_evaluate_update_and_inspect_take_images(folder):

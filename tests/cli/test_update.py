@@ -69,6 +69,9 @@ def test_more_rows_and_new_classes_then_one_removed(folder, rows):
     assert after.summary["parameters"] == before.summary["parameters"]
     whole = BinaryCodeClassifier(40, random_state=2, refine=False).fit(X, y)
     assert np.mean(after.predict(X) == y) > whole.score(X, y) - 0.03
+    # The table of typical scores is one of all rows.
+    assert np.mean(before.typicality(X) < 0.1) > 0.15
+    assert np.mean(after.typicality(X) < 0.1) == pytest.approx(0.1, abs=0.05)
 
     succeed("update", "m.safetensors", "--remove", "cat", cwd=folder)
     assert n_rows(model) == np.sum(y != "cat")

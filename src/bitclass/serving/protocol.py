@@ -138,8 +138,9 @@ def plain_answer(served: ServedModel, query: Query, prediction: TopClasses) -> b
     answer: dict[str, Any] = {"model": served.name, "labels": best}
     if typicality is not None and query.reject is not None:
         accepted = (typicality >= query.reject).tolist()
+        unknown = getattr(served.model, "unknown_label", None)
         answer["labels"] = [
-            label if good else None for label, good in zip(best, accepted, strict=True)
+            label if good else unknown for label, good in zip(best, accepted, strict=True)
         ]
         answer["typicality"] = typicality.tolist()
     if distances is not None and probabilities is not None:

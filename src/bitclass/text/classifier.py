@@ -51,8 +51,8 @@ class TextClassifier(BinaryCodeClassifier):
         N-grams that occur in fewer texts are ignored.
     idf_power : float, default=0.5
         Power of the inverse document frequencies: see `NgramHasher`.
-    alpha, refine, kernel, n_anchors, gamma, rescore, class_weight, prior, keep_sums, n_jobs,
-    max_time, random_state, verbose
+    alpha, refine, kernel, n_anchors, gamma, rescore, class_weight, prior, reject, unknown_label,
+    keep_sums, n_jobs, max_time, random_state, verbose
         As for `BinaryCodeClassifier`. `kernel` applies to embeddings only.
 
     Attributes
@@ -103,6 +103,8 @@ class TextClassifier(BinaryCodeClassifier):
         rescore: int | str = "auto",
         class_weight: dict[Any, float] | str | None = None,
         prior: str | ArrayLike = "train",
+        reject: float = 0.0,
+        unknown_label: Any = None,
         keep_sums: bool = False,
         n_jobs: int | None = None,
         max_time: float | None = None,
@@ -119,6 +121,8 @@ class TextClassifier(BinaryCodeClassifier):
             rescore=rescore,
             class_weight=class_weight,
             prior=prior,
+            reject=reject,
+            unknown_label=unknown_label,
             keep_sums=keep_sums,
             n_jobs=n_jobs,
             max_time=max_time,
