@@ -144,8 +144,8 @@ def test_an_unknown_label_that_does_not_suit_the_labels_is_refused_before_traini
 
 
 def test_the_table_is_rebuilt_with_later_batches():
-    X, y = clusters(3000, noise=0.7)
-    first = y < 4
+    X, y = dense()
+    first = y < N_KNOWN
     classifier = make(keep_sums=True, reject=0.1, unknown_label=-1).fit(X[first], y[first])
     assert np.mean(classifier.predict(X[~first]) == -1) > 0.5
     classifier.partial_fit(X[~first], y[~first])
