@@ -914,10 +914,14 @@ class Kind(NamedTuple):
     scores : "even", "expected" or "discriminant"
         Whether the bit scores F vary as much for all bits, tanh(F) are expected values of the bits,
         or hyperplanes are moved such that the class scores are those of the linear discriminant.
+    size : float, optional
+        Factor on the scores of the discriminant: models of parts of the rows have the same as that
+        of all rows, so that what is said of their scores holds for its scores.
     """
 
     planes: str
     scores: str = "even"
+    size: float | None = None
 
 
 _KINDS: tuple[Kind, ...] = (
@@ -1002,9 +1006,9 @@ def closed_form(
         for each in kinds:
             if each.planes != planes:
                 continue
-            scaled = _scaled(whitening, each.scores, Q, t, weights, deviation)
+            one, scaled, shift = _scaled(whitening, each, Q, t, weights, deviation)
             bias = np.zeros(len(means), np.float32)
-            model = ClosedForm(whitening, *scaled, weights, bias, each, Kind(planes))
+            model = ClosedForm(whitening, scaled, shift, weights, bias, one, Kind(planes))
             is_biased = each.scores == "even" and len(means) <= MAX_BIASED_CLASSES
             if len(kinds) == 1 and not is_biased:
                 return model
@@ -1031,22 +1035,25 @@ def _best(tried: list[tuple[float, float, ClosedForm]]) -> ClosedForm:
 
 def _scaled(
     whitening: Whitening,
-    scores: str,
+    kind: Kind,
     Q: NDArray[np.float64],
     t: NDArray[np.float64],
     weights: NDArray[np.int8],
     deviation: float,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Kind, NDArray[np.float64], NDArray[np.float64]]:
     """Hyperplanes for the wanted kind of scores; see `Kind`."""
     size: Any = score_sizes(whitening, Q, deviation)
-    if scores == "expected":
+    if kind.scores == "expected":
         size = 1.0 / max(whitening.temperature, 1e-12)
-    elif scores == "discriminant":
+    elif kind.scores == "discriminant":
         means, shares = whitening.means, whitening.sums.mass / whitening.sums.total
         Q, t = _discriminant(means, weights)
-        square = shares @ (means @ Q + t) ** 2 + whitening.within**2 @ Q**2
-        size = _SPREAD / math.sqrt(float(np.mean(square)) + 1e-30)
-    return Q * size, t * size + _dither(weights)
+        size = kind.size
+        if size is None:
+            square = shares @ (means @ Q + t) ** 2 + whitening.within**2 @ Q**2
+            size = _SPREAD / math.sqrt(float(np.mean(square)) + 1e-30)
+            kind = kind._replace(size=size)
+    return kind, Q * size, t * size + _dither(weights)
 
 
 def _dither(weights: NDArray[np.int8]) -> NDArray[np.float64]:
@@ -1106,8 +1113,10 @@ def _discriminant(
     """
     M = means.astype(np.float64)
     wanted = np.concatenate([M, -0.5 * np.einsum("ck,ck->c", M, M)[:, None]], axis=1)
+    # On average over the classes the scores are 0 for every row: its best score then tells how well
+    # it fits, and not also how the average of the weights happens to lie.
     wanted -= wanted.mean(axis=0)
-    W = weights - weights.mean(axis=0)
+    W = weights.astype(np.float64)
     few = len(W) <= W.shape[1]
     gram = W @ W.T if few else W.T @ W
     gram[np.diag_indices_from(gram)] += _LEAST_SQUARES_PENALTY * np.trace(gram) / len(gram) + 1e-9

@@ -43,7 +43,7 @@ from bitclass.training.refine import (
 from bitclass.training.resume import can_resume, resume
 from bitclass.training.settings import Settings
 from bitclass.training.span import spans
-from bitclass.training.sums import Collected, Sample, Sums
+from bitclass.training.sums import ROWS_PER_RUN, Collected, Sample, Sums
 
 __all__ = ["Fitted", "fit_model", "judged_groups"]
 
@@ -116,7 +116,7 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
     model = _with_prior(settings, collected, candidate, classes, attempts)
     if judged is not None:
         temperature = judged.temperature * _lacking(trials, closed)
-        model = calibrated(model, judged.length, temperature, judged.best)
+        model = calibrated(model, judged.length, temperature, judged)
     else:  # every class has a single row
         length = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
         temperature = _UNJUDGED_TEMPERATURE / sharpness(closed)[1]
@@ -154,7 +154,7 @@ def _resumed(
         n_judged=len(judged.gap),
         accuracy=judged.accuracy,
     )
-    model = calibrated(model, judged.length, judged.temperature, judged.best)
+    model = calibrated(model, judged.length, judged.temperature, judged)
     return Fitted(model, report)
 
 
@@ -307,11 +307,18 @@ def _part(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_]
     sums = sums.with_rows()
     judged = collected.pool.take(np.flatnonzero(is_judged))
     judged = judged.take(np.flatnonzero(np.isin(judged.labels, sums.classes)))
-    prior, weights = _prior_of_part(settings, collected, sums), judged.weights
+    prior, y = (
+        _prior_of_part(settings, collected, sums),
+        np.searchsorted(sums.classes, judged.labels),
+    )
+    # Runs of judged rows are mostly of one class: classes that have fewer of them count for more,
+    # as if one run more of each had been as frequent as it should be.
+    mass = np.bincount(y, judged.weights, len(sums.classes))
+    total, one_run = mass.sum(), ROWS_PER_RUN * judged.weights.mean() if len(judged) else 1.0
+    shift = (sums.mass / sums.total * total + one_run) / (mass + one_run)
     if not (isinstance(settings.prior, str) and settings.prior == "train"):
-        shift = prior / sums.mass * sums.total
-        weights = weights * shift[np.searchsorted(sums.classes, judged.labels)]
-    return _Part(sums, sample, judged, prior, weights)
+        shift *= prior / sums.mass * sums.total
+    return _Part(sums, sample, judged, prior, judged.weights * shift[y])
 
 
 @dataclass(frozen=True)

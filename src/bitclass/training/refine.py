@@ -699,19 +699,20 @@ def _exceeds(
 
 
 def calibrated(
-    model: PackedModel, length: int, temperature: float, best: NDArray[np.float32] | None
+    model: PackedModel, length: int, temperature: float, judged: Judged | None
 ) -> PackedModel:
     """The model with its short list, its temperature, and the best scores of rows not seen."""
     table = None
-    if best is not None:
-        n = min(len(best), _TYPICALITY_QUANTILES)
-        best = np.sort(best).astype(np.float64)
+    if judged is not None:
+        order = np.argsort(judged.best, kind="stable")
+        best, weights = judged.best[order].astype(np.float64), judged.weights[order]
         if length == 0:  # even integers: those of equal score are spread out
             _, first, counts = np.unique(best, return_index=True, return_counts=True)
             place = np.arange(len(best)) - np.repeat(first, counts) + 0.5
             best += 2.0 * place / np.repeat(counts, counts) - 1.0
-        shares = (np.arange(n) + 0.5) / n
-        table = np.quantile(best, shares, method="hazen").astype(np.float32)
+        n = min(len(best), _TYPICALITY_QUANTILES)
+        below = (np.cumsum(weights) - 0.5 * weights) / weights.sum()
+        table = np.interp((np.arange(n) + 0.5) / n, below, best).astype(np.float32)
     return PackedModel(
         model.classes,
         model.weights,

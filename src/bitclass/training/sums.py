@@ -31,7 +31,15 @@ from bitclass.arrays import (
 from bitclass.hash_function import RbfAnchors
 from bitclass.labels import check_label_kinds, joined_labels, which_classes
 
-__all__ = ["Collected", "Sample", "Sums", "random_sample", "row_keys", "standardisation"]
+__all__ = [
+    "ROWS_PER_RUN",
+    "Collected",
+    "Sample",
+    "Sums",
+    "random_sample",
+    "row_keys",
+    "standardisation",
+]
 
 # Size of the blocks that are summed: the larger, the fewer products (d, d) are added.
 _SUMMED_BYTES = 32 << 20
@@ -49,7 +57,7 @@ _STANDARDISATION_ROWS = 10_000
 # If a single row accounts for this share of a feature's deviation, it may be an outlier.
 _OUTLIER_SHARE = 0.9
 # Consecutive rows that judge a model together, and number of different keys of such runs.
-_ROWS_PER_RUN, _RUN_KEYS = 10, 1 << 24
+ROWS_PER_RUN, _RUN_KEYS = 10, 1 << 24
 
 
 # -------------------------------------------------------------------------------------------------
@@ -528,7 +536,7 @@ def run_keys(rows: NDArray[np.intp], seed: int) -> NDArray[np.float64]:
     Neighbours in a file often have the same source: queries of one writer, images of one series.
     Rows whose neighbours were trained on are easier than those which a model will meet.
     """
-    of_runs = np.floor(random_keys(rows // _ROWS_PER_RUN, seed) * _RUN_KEYS)
+    of_runs = np.floor(random_keys(rows // ROWS_PER_RUN, seed) * _RUN_KEYS)
     return np.asarray((of_runs + random_keys(rows, seed)) / _RUN_KEYS)
 
 
