@@ -67,7 +67,8 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
 
     Parts of the rows are left out, and judge models of the others: sums, closed form and
     refinement. Which of the two models explains them better decides what is fitted in the end.
-    Where few rows were added to wide rows, training continues from the model `before`.
+    Few rows of many features are learned from in coordinates of their span. Where few rows were
+    added to wide rows, training continues from the model `before`.
     """
     found = spans(collected, settings.span_rows)
     if found:
@@ -81,50 +82,94 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
     choices, closed = _choose(settings, collected)
     # Progress is that of the only part, or of the final model.
     quiet = replace(settings, callback=None, print_line=_print_nothing)
-    of_parts = settings if len(parts) == 1 else quiet
+    of_parts, of_all = (settings, quiet) if len(parts) == 1 else (quiet, settings)
     trials = [_try(of_parts, collected, part, choices) for part in parts]
+    verdict = _verdict(settings, collected, trials)
+    candidate, classes, refinement = _final(of_all, collected, choices, closed, trials, verdict)
+    model = _with_prior(settings, collected, candidate, classes, verdict.attempts)
+    model = _calibrated(settings, model, trials, closed, verdict.judged)
+    report = replace(verdict.report, alpha=closed.whitening.alpha)
+    if refinement is not None:
+        report = replace(report, epochs=refinement.epochs, stopped=refinement.stopped)
+    return Fitted(model, report)
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """What the rows that were left out say.
+
+    Attributes
+    ----------
+    accepted : bool, whether refined models are better than closed forms
+    attempts : the better models of all parts
+    judged : how they score the rows, None if none could be left out
+    compactions : what made them smaller
+    report : Report
+    """
+
+    accepted: bool
+    attempts: list[_Attempt]
+    judged: Judged | None
+    compactions: list[Compaction]
+    report: Report
+
+
+def _verdict(settings: Settings, collected: Collected, trials: list[_Trial]) -> _Verdict:
     of_closed = _judged([trial.closed for trial in trials], settings.rescore)
     of_refined = _judged([trial.refined for trial in trials], settings.rescore)
-    accepted = (
-        of_closed is not None
-        and of_refined is not None
-        and is_better(of_refined, of_closed)
-        and not (len(trials) > 1 and settings.out_of_time)
-    )
-    attempts, judged = [trial.of(accepted) for trial in trials], of_closed
-    if accepted:
-        judged = of_refined
+    judged, accepted = of_closed, False
+    if of_closed is not None and of_refined is not None and is_better(of_refined, of_closed):
+        accepted = not (len(trials) > 1 and settings.out_of_time)
+        judged = of_refined if accepted else of_closed
+    attempts = [trial.of(accepted) for trial in trials]
     report = _report(settings, collected.n_rows, of_closed, judged)
     made_compact: list[Compaction] = []
     if judged is not None and collected.sums.wide:
         attempts, judged, made_compact = _compacted(trials, attempts, judged, collected)
+    return _Verdict(accepted, attempts, judged, made_compact, report)
+
+
+def _final(
+    settings: Settings,
+    collected: Collected,
+    choices: _Choices,
+    closed: ClosedForm,
+    trials: list[_Trial],
+    verdict: _Verdict,
+) -> tuple[Candidate, NDArray[Any], Refinement | None]:
+    """The model, its classes and its refinement: the one judged, or the same kind for all rows."""
     refinement = trials[0].refinement if trials else None
     was_stopped = refinement is not None and refinement.stopped is not None
     is_large = collected.n_rows >= _MIN_ROWS_OF_ONE_MODEL or was_stopped or settings.out_of_time
-    classes = closed.whitening.sums.classes
-    if accepted and len(trials) == 1 and is_large:
-        candidate, classes = attempts[0].candidate, trials[0].classes
+    if verdict.accepted and len(trials) == 1 and is_large:
+        candidate, classes = verdict.attempts[0].candidate, trials[0].classes
         if len(classes) > settings.learned_classes:  # whose weights are codes of class means
             candidate = with_all_rows(candidate, collected.all_sums().with_rows())
-    else:
-        if accepted:
-            of_all_rows = _refine_all(quiet if len(parts) == 1 else settings, collected, choices)
-            refinement = refinement if len(parts) == 1 else of_all_rows
-        candidate = of_all_rows.candidate if accepted else candidate_of(closed)
-        for compact in made_compact:
-            candidate = compact(candidate)
-    model = _with_prior(settings, collected, candidate, classes, attempts)
+        return candidate, classes, refinement
+    candidate = candidate_of(closed)
+    if verdict.accepted:
+        of_all_rows = _refine_all(settings, collected, choices)
+        refinement = refinement if len(trials) == 1 else of_all_rows
+        candidate = of_all_rows.candidate
+    for compact in verdict.compactions:
+        candidate = compact(candidate)
+    return candidate, closed.whitening.sums.classes, refinement
+
+
+def _calibrated(
+    settings: Settings,
+    model: PackedModel,
+    trials: list[_Trial],
+    closed: ClosedForm,
+    judged: Judged | None,
+) -> PackedModel:
+    """The model with its short list, its temperature and its table of typical scores."""
     if judged is not None:
         temperature = judged.temperature * _lacking(trials, closed)
-        model = calibrated(model, judged.length, temperature, judged)
-    else:  # every class has a single row
-        length = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
-        temperature = _UNJUDGED_TEMPERATURE / sharpness(closed)[1]
-        model = calibrated(model, length, temperature, None)
-    report = replace(report, alpha=closed.whitening.alpha)
-    if refinement is not None:
-        report = replace(report, epochs=refinement.epochs, stopped=refinement.stopped)
-    return Fitted(model, report)
+        return calibrated(model, judged.length, temperature, judged)
+    # Every class has a single row.
+    length = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
+    return calibrated(model, length, _UNJUDGED_TEMPERATURE / sharpness(closed)[1], None)
 
 
 def _lacking(trials: list[_Trial], closed: ClosedForm) -> float:
