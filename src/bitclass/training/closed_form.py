@@ -1113,10 +1113,8 @@ def _discriminant(
     """
     M = means.astype(np.float64)
     wanted = np.concatenate([M, -0.5 * np.einsum("ck,ck->c", M, M)[:, None]], axis=1)
-    # On average over the classes the scores are 0 for every row: its best score then tells how well
-    # it fits, and not also how the average of the weights happens to lie.
     wanted -= wanted.mean(axis=0)
-    W = weights.astype(np.float64)
+    W = weights - weights.mean(axis=0)
     few = len(W) <= W.shape[1]
     gram = W @ W.T if few else W.T @ W
     gram[np.diag_indices_from(gram)] += _LEAST_SQUARES_PENALTY * np.trace(gram) / len(gram) + 1e-9
