@@ -79,6 +79,11 @@ class PackedModel:
     text : NgramFeatures, optional
         Converts texts into rows; every `X` may then also be a list of n str or bytes.
 
+    Attributes
+    ----------
+    n_bits, n_features : int
+        Number of bits r per code, and of features d per row.
+
     Examples
     --------
     >>> import numpy as np
@@ -109,6 +114,7 @@ class PackedModel:
     ) -> None:
         self.classes = classes
         self.hash_function = hash_function
+        self.n_bits, self.n_features = hash_function.n_bits, hash_function.n_features
         self.rescore = rescore
         self.temperature = temperature
         self.typicality_table = _checked_table(typicality)
@@ -174,16 +180,6 @@ class PackedModel:
     def classes_(self) -> NDArray[Any]:
         """The labels, under the name that scikit-learn's estimators have for them."""
         return self.classes
-
-    @property
-    def n_bits(self) -> int:
-        """Number of bits r per code."""
-        return self.hash_function.n_bits
-
-    @property
-    def n_features(self) -> int:
-        """Number of features per row."""
-        return self.hash_function.n_features
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -517,7 +513,7 @@ class PackedModel:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32] | None, NDArray[np.int32]]:
         """Indices (n,) of the predicted classes, their scores if rescored, and distances."""
         h, index, m = self.hash_function, self._searched, self.n_rescored
-        if h.columns is not None and isinstance(X, HashedTexts):
+        if isinstance(X, HashedTexts):
             starts = range(0, max(len(X.texts), 1), _TEXTS_PER_CALL)
             parts = [X.texts[start : start + _TEXTS_PER_CALL] for start in starts]
             found = [h.best_of_texts(X.features, part, index, m) for part in parts]
@@ -607,11 +603,9 @@ class PackedModel:
         logits /= self.temperature
         logits -= logits.max(axis=1, keepdims=True)
         # Rows without any known feature get nearly equal logits, in the same order.
-        space_column = -1 if self.text is None else self.text.space_column
         if self.hash_function.columns is not None:
+            space_column = -1 if self.text is None else self.text.space_column
             logits[~self.hash_function.has_columns(block.features, space_column)] *= _TIE
-        elif self.text is not None:
-            logits[~_has_entries(block.features, space_column)] *= _TIE
         return logits
 
     def _rows(self, X: Any) -> Features:
@@ -695,12 +689,3 @@ def _are_texts(X: Any) -> bool:
         return False
     first = next(iter(X), "") if hasattr(X, "__len__") else None
     return isinstance(first, (str, bytes))
-
-
-def _has_entries(X: NDArray[Any], without: int) -> NDArray[np.bool_]:
-    """Mask (n,) of the rows of an array (n, d) with a nonzero entry outside column `without`."""
-    is_entry = X != 0
-    if without >= 0:
-        is_entry[:, without] = False
-    mask: NDArray[np.bool_] = is_entry.any(axis=1)
-    return mask

@@ -25,6 +25,7 @@ from bitclass.paper.losses import LOSSES, LossTable, tabulate
 from bitclass.paper.ridge import Rows, solve_ridge, standardise, temperature
 from bitclass.paper.starting_codes import STARTING_CODES, starting_codes
 from bitclass.predictor import ACCEPTED, PackedPredictor
+from bitclass.report import make_summary
 from bitclass.storage import ProjectionType
 from bitclass.storage import save as save_model
 
@@ -292,28 +293,17 @@ class PaperClassifier(PackedPredictor):
 
     def _summary(self, loss: str, n_rows: int) -> dict[str, Any]:
         """The JSON summary saved in model files."""
-        history, codes = self.objective_history_, self.initial_codes
-        last = float(history["log_objective"][-1])
-        summary: dict[str, Any] = {
-            "parameters": {
-                "estimator": type(self).__name__,
-                "n_bits": int(self.n_bits),
-                "loss": loss,
-                "scale": float(self.scale),
-                "solver": self.solver,
-                "max_iter": int(self.max_iter),
-                "alpha": float(self.alpha),
-                "initial_codes": codes if isinstance(codes, str) else "array",
-            },
-            "paper": {
-                "n_rows": n_rows,
-                "n_iter": int(self.n_iter_),
-                "log_objective": last if np.isfinite(last) else None,
-            },
+        parameters = {"estimator": type(self).__name__, **self.get_params(deep=False), "loss": loss}
+        if not isinstance(self.initial_codes, str):
+            parameters["initial_codes"] = "array"
+        last = float(self.objective_history_["log_objective"][-1])
+        learned = {
+            "n_rows": n_rows,
+            "n_iter": self.n_iter_,
+            "log_objective": last if np.isfinite(last) else None,
         }
-        if hasattr(self, "feature_names_in_"):
-            summary["feature_names"] = [str(name) for name in self.feature_names_in_]
-        return summary
+        names = getattr(self, "feature_names_in_", None)
+        return make_summary(parameters, feature_names=names) | {"paper": learned}
 
     def _print_line(self, line: str) -> None:
         if self.verbose:
@@ -321,10 +311,7 @@ class PaperClassifier(PackedPredictor):
 
     def packed(self) -> PackedModel:
         """The model without the estimator: all that prediction needs."""
-        return self._fitted_model()
-
-    def _fitted_model(self, *, update: bool = False) -> PackedModel:
-        check_is_fitted(self)
+        check_is_fitted(self, "_model")
         return self._model
 
     def save(
@@ -332,6 +319,3 @@ class PaperClassifier(PackedPredictor):
     ) -> None:
         """Save the model to a file, which `bitclass.load` reads: see `bitclass.storage.save`."""
         save_model(path, self.packed(), projection=projection)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_model")
