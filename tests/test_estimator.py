@@ -13,11 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, csr_matrix
 from sklearn.base import clone
-from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_info
 
@@ -75,29 +71,6 @@ def test_scikit_learn_conventions(estimator, check):
     except pytest.skip.Exception:
         assert name in MAY_SKIP
         raise
-
-
-def test_sample_weight_is_routed(fitted):
-    X, y, _ = fitted
-    weights = np.where(y == 3, 0.0, 1.0)
-    with sklearn.config_context(enable_metadata_routing=True):
-        classifier = make().set_fit_request(sample_weight=True)
-        scaler = StandardScaler().set_fit_request(sample_weight=False)
-        pipeline = make_pipeline(scaler, classifier).fit(X, y, sample_weight=weights)
-        search = GridSearchCV(classifier.set_score_request(sample_weight=True), {"alpha": [1e-2]})
-        search.fit(X, y, sample_weight=weights)
-    assert 3 not in pipeline.predict(X)
-    assert 3 not in search.predict(X)
-
-
-@pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")  # 2 bits do not separate 6 classes
-def test_grid_search_and_calibration(fitted):
-    X, y, _ = fitted
-    pipeline = make_pipeline(StandardScaler(), make(refine=False))
-    search = GridSearchCV(pipeline, {"binarycodeclassifier__n_bits": [2, 32]}, cv=3).fit(X, y)
-    assert search.best_params_ == {"binarycodeclassifier__n_bits": 32}
-    calibrated = CalibratedClassifierCV(make(refine=False), cv=3).fit(X[:300], y[:300])
-    assert calibrated.score(X[300:], y[300:]) > 0.9
 
 
 def test_copies_are_independent(fitted):

@@ -18,6 +18,13 @@ from bitclass.paper.ridge import standardise
 from bitclass.paper.starting_codes import STARTING_CODES, starting_codes
 
 from ..brute_force import EVERY_LOSS, sample_codes
+from ..problems import clusters
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    """A problem that a linear model solves well: 6 classes, 20 features."""
+    return clusters(400, d=20, noise=1.0, dtype=np.float64)
 
 
 def make(n_bits=32, **parameters):
