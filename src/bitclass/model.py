@@ -369,9 +369,9 @@ class PackedModel:
             rows = block.rows
             indices[rows], distances[rows], best[rows] = self._top(block, k)
             if shares is not None:
-                weights = np.exp(self._logits(block))
-                shares[rows] = np.take_along_axis(weights, indices[rows], axis=1)
-                shares[rows] /= weights.sum(axis=1, keepdims=True)
+                odds = np.exp(self._logits(block))
+                shares[rows] = np.take_along_axis(odds, indices[rows], axis=1)
+                shares[rows] /= odds.sum(axis=1, keepdims=True)
         typical = self._typicality_of(best) if typicality else None
         return TopClasses(self.classes[indices], distances, shares, typical)
 

@@ -248,7 +248,7 @@ class PaperClassifier(PackedPredictor):
         return table
 
     def _checked_rows(
-        self, X: Any, y: NDArray[Any], sample_weight: ArrayLike | None
+        self, X: Any, y: NDArray[Any], sample_weight: Any
     ) -> tuple[Rows, str | NDArray[Any], NDArray[Any]]:
         """Rows of positive weight, the name or array of their starting codes, and the classes."""
         n, n_features = X.shape
@@ -258,11 +258,13 @@ class PaperClassifier(PackedPredictor):
                 "BinaryCodeClassifier has no such limit"
             )
         check_classification_targets(y)
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        sample_weight = _check_sample_weight(
+            sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        )
         start = self._checked_start(n)
-        if not weights.all():
-            kept = np.flatnonzero(weights)
-            X, y, weights = X[kept], y[kept], weights[kept]
+        if not sample_weight.all():
+            kept = np.flatnonzero(sample_weight)
+            X, y, sample_weight = X[kept], y[kept], sample_weight[kept]
             start = start if isinstance(start, str) else start[kept]
         classes, labels = np.unique(y, return_inverse=True)
         if len(classes) < 2:
@@ -270,7 +272,7 @@ class PaperClassifier(PackedPredictor):
             raise ValueError(
                 f"y must have samples (of positive weight) of at least 2 classes, found {found}"
             )
-        return standardise(X, labels, weights), start, classes
+        return standardise(X, labels, sample_weight), start, classes
 
     def _checked_start(self, n_rows: int) -> str | NDArray[Any]:
         """The name of the starting codes, or an array (n, r) of them."""
