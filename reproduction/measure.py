@@ -57,7 +57,7 @@ def measure(
     values |= _train(estimator, split.X, split.y, C, on_event)
     predicted = estimator.predict(split.X_test)
     values["accuracy"] = None if data.synthetic else float(np.mean(predicted == split.y_test))
-    values["test_seconds"] = cpu_seconds(lambda: estimator.predict(split.X_test), 0.5)
+    values["test_seconds"] = cpu_seconds(lambda: estimator.predict(split.X_test), 0.2)
     values["test_seconds"] /= len(split.X_test)
     values["peak_bytes"] = _peak_bytes()
     return values
