@@ -17,7 +17,7 @@ from reproduction.datasets import DATASETS, check_files
 from reproduction.download import DOWNLOADS, download
 from reproduction.methods import METHODS
 from reproduction.plan import Cell, full_plan, plan_cells, quick_plan
-from reproduction.report import save_run, write_report
+from reproduction.report import merge_results, save_run, write_report
 from reproduction.runner import Outcome, run_cells
 
 
@@ -40,7 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--data", type=Path, help="folder of feature files; digits by default")
     run.add_argument("--quick", action="store_true", help="small data, about two minutes")
     run.add_argument("--out", type=Path, default=Path("reproduction-results"))
-    run.add_argument("--time-limit", type=_positive(float), default=600.0, help="seconds per cell")
+    run.add_argument(
+        "--time-limit", type=_positive(float), default=600.0, help="CPU seconds per cell"
+    )
     run.add_argument("--seeds", type=_positive(int), help="number of seeds and splits")
     run.add_argument("--jobs", type=_positive(int), default=1, help="cells at a time, one per core")
     for option, names in (("--methods", METHODS), ("--datasets", DATASETS)):
@@ -51,7 +53,15 @@ def _parser() -> argparse.ArgumentParser:
 
     report = commands.add_parser("report", help="write the report again from results.csv")
     report.add_argument("folder", type=Path)
-    report.set_defaults(command=lambda options: print(write_report(options.folder)))
+    report.add_argument(
+        "--merge",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FOLDER",
+        help="other runs to add to it",
+    )
+    report.set_defaults(command=_report)
 
     fetch = commands.add_parser("download", help="download an archive and verify its checksum")
     fetch.add_argument("name", choices=DOWNLOADS)
@@ -105,12 +115,19 @@ def _run(options: argparse.Namespace) -> None:
     outcomes = run_cells(cells, options.data, kept, options.time_limit, report, options.jobs)
     settings = {
         "run": "quick" if options.quick else "full",
-        "time limit": f"{options.time_limit:g} s per method, dataset, code length and seed",
+        "time limit": f"{options.time_limit:g} s of CPU per method, dataset, code length and seed",
         "processes": f"{options.jobs} at a time, each on one thread",
         "seeds": str(plan.n_seeds),
     }
     path = save_run(outcomes, settings, options.out)
     print(f"{', '.join(f'{n} {status}' for status, n in counts.items())}; report: {path}")
+
+
+def _report(options: argparse.Namespace) -> None:
+    if options.merge:
+        has_results = (options.folder / "results.csv").exists()
+        merge_results(options.folder, [*[options.folder] * has_results, *options.merge])
+    print(write_report(options.folder))
 
 
 def _images(options: argparse.Namespace) -> None:

@@ -79,7 +79,8 @@ def _other_loss(name: str, title: str, loss: str) -> Method:
     return Method(name, title, "paper", build)
 
 
-_EXPONENTIAL, _HINGE = "paper's method, exponential loss", "paper's method, hinge loss"
+_LOSSES = ("exponential", "hinge")
+_OTHER_STARTS = {"random": "random class codes", "means": "codes of class means"}
 
 _ALL = (
     _svm("svm-ova", "SVM, one-vs-all", "ovr"),
@@ -89,22 +90,17 @@ _ALL = (
     _hashing("sdh", "SDH + SVM", SDHEncoder),
     _hashing("sdh-rbf", "SDH + SVM on RBF features", SDHEncoder, N_ANCHORS),
     # The claims are judged by these two, which start from the default, random projections.
-    _paper("paper-exponential", _EXPONENTIAL, "exponential"),
-    _paper("paper-hinge", _HINGE, "hinge"),
-    _paper(
-        "paper-exponential-random",
-        f"{_EXPONENTIAL}, random class codes",
-        "exponential",
-        initial_codes="random",
+    *(_paper(f"paper-{loss}", f"paper's method, {loss} loss", loss) for loss in _LOSSES),
+    *(
+        _paper(
+            f"paper-{loss}-{start}",
+            f"paper's method, {loss} loss, {title}",
+            loss,
+            initial_codes=start,
+        )
+        for start, title in _OTHER_STARTS.items()
+        for loss in _LOSSES
     ),
-    _paper("paper-hinge-random", f"{_HINGE}, random class codes", "hinge", initial_codes="random"),
-    _paper(
-        "paper-exponential-means",
-        f"{_EXPONENTIAL}, codes of class means",
-        "exponential",
-        initial_codes="means",
-    ),
-    _paper("paper-hinge-means", f"{_HINGE}, codes of class means", "hinge", initial_codes="means"),
     _other_loss("logistic", "logistic loss", "logistic"),
     _other_loss("squared-hinge", "squared hinge loss", "squared_hinge"),
     _other_loss("crammer-singer", "Crammer-Singer loss", "crammer_singer"),
@@ -125,9 +121,10 @@ HASHING = ("lsh", "cca-itq", "sdh")
 PAPER = ("paper-exponential", "paper-hinge")
 BITCLASS = ("bitclass",)
 OTHER_LOSSES = ("logistic", "squared-hinge", "crammer-singer")
-#: The paper's two losses from other starting codes than projections, by name of the start.
+#: The paper's two losses from other starting codes than projections, by title of the start.
 OTHER_STARTS = {
-    start: (f"paper-exponential-{start}", f"paper-hinge-{start}") for start in ("random", "means")
+    title: tuple(f"paper-{loss}-{start}" for loss in _LOSSES)
+    for start, title in _OTHER_STARTS.items()
 }
 
 

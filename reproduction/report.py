@@ -16,18 +16,19 @@ from reproduction.results import Results, read_results, write_results
 from reproduction.runner import Outcome, write_whole
 from reproduction.tables import Table, accuracy_table, memory_table, starts_table, table_1
 
-__all__ = ["machine", "save_run", "write_report"]
+__all__ = ["machine", "merge_results", "save_run", "write_report"]
 
 _INTRODUCTION = """\
 ## Method
 
 The tables, figures and claims of *Learning Binary Codes and Binary Weights for Efficient
-Classification* (Shen, Mu, Liu, Yang, Shen). Every method runs on one thread; features are
-standardised on the training rows. The SVMs are those of LibLinear with the best C of 1e-3 to 1e3 on
-held-out training rows, timed with that C (on synthetic rows with C = 1e-3); the hashing methods are
-followed by the same SVM. The *paper's method* is `PaperClassifier` and starts from signs of random
-projections of the samples, unless other starting codes are named. *bitclass defaults* is
-`BinaryCodeClassifier` with only the code length set. Both encode test rows in eight-bit integers.
+Classification* (Shen, Mu, Liu, Yang, Shen). Every method runs on one thread, and times are CPU
+times. Features are standardised on the training rows. The SVMs are those of LibLinear with the best
+C of 1e-3 to 1e3 on held-out training rows, timed with that C (on synthetic rows with C = 1e-3); the
+hashing methods are followed by the same SVM. The *paper's method* is `PaperClassifier` and starts
+from signs of random projections of the samples, unless other starting codes are named. *bitclass
+defaults* is `BinaryCodeClassifier` with only the code length set. Both encode test rows in
+eight-bit integers.
 """
 _UNCERTAINTY = """\
 ± is one standard deviation. For accuracies it includes seeds, splits and the finite test set; for
@@ -67,6 +68,20 @@ def save_run(outcomes: Mapping[Cell, Outcome], settings: Mapping[str, str], fold
         results.history = {data: results.values("paper-exponential", data, "history")}
     write_results(results, {**settings, **machine()}, folder)
     return write_report(folder)
+
+
+def merge_results(folder: Path, parts: Sequence[Path]) -> None:
+    """Write the results of several folders into one; of a cell in several, the last is kept."""
+    found = [read_results(part) for part in parts]
+    results = Results({cell: one for part, _ in found for cell, one in part.outcomes.items()})
+    histories = {data: seeds for part, _ in found for data, seeds in part.history.items()}
+    data = history_dataset(results)
+    if data in histories:
+        results.history = {data: histories[data]}
+    names = dict.fromkeys(name for _, run in found for name in run)
+    runs = {name: dict.fromkeys(run[name] for _, run in found if name in run) for name in names}
+    folder.mkdir(parents=True, exist_ok=True)
+    write_results(results, {name: "; ".join(values) for name, values in runs.items()}, folder)
 
 
 def write_report(folder: Path) -> Path:

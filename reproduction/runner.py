@@ -1,4 +1,4 @@
-"""Running cells in separate processes under a time limit; results are stored in files."""
+"""Running cells in separate processes under a limit of CPU time; results are stored in files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -41,7 +40,7 @@ def run_cells(
     report: Callable[[Cell, Outcome], None] = lambda cell, outcome: None,
     n_jobs: int = 1,
 ) -> dict[Cell, Outcome]:
-    """Run cells, `n_jobs` at a time: no more than there are cores, or they compete for time.
+    """Run cells, `n_jobs` at a time: with more than there are cores, they compete for caches.
 
     A finished cell is not run again; one that timed out is run again under a larger limit; one that
     failed is always run again. If a cell times out, its other seeds are skipped. Feature files are
@@ -117,7 +116,11 @@ def _run(
     processes: set[subprocess.Popen[bytes]],
 ) -> Outcome:
     """Measure a cell in a process of its own, which is among `processes` while it runs."""
-    request = {"cell": asdict(cell), "folder": None if folder is None else str(folder.resolve())}
+    request = {
+        "cell": asdict(cell),
+        "folder": None if folder is None else str(folder.resolve()),
+        "time_limit": time_limit,
+    }
     # The process must be able to import the same packages, whatever the current folder.
     path = os.pathsep.join(filter(None, [str(ROOT), *sys.path]))
     process = subprocess.Popen(
@@ -129,15 +132,13 @@ def _run(
     )
     processes.add(process)
     try:
-        output, errors = process.communicate(json.dumps(request).encode() + b"\n", time_limit)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        output, _ = process.communicate()
-        reason = f"not done within {time_limit:g} s"
-        outcome = {"status": "timeout", "limit": time_limit, "reason": reason}
-        return outcome | _trained_for(output)
+        output, errors = process.communicate(json.dumps(request).encode() + b"\n")
     finally:
         processes.discard(process)
+    if process.returncode == -signal.SIGXCPU:
+        reason = f"not done within {time_limit:g} s"
+        outcome = {"status": "timeout", "limit": time_limit, "reason": reason}
+        return outcome | _trained_for(output, time_limit)
     if process.returncode == 0:
         with contextlib.suppress(ValueError, IndexError):
             measured: Outcome = json.loads(output.splitlines()[-1])
@@ -149,7 +150,7 @@ def _run(
     }
 
 
-def _trained_for(output: bytes) -> dict[str, float]:
+def _trained_for(output: bytes, time_limit: float) -> dict[str, float]:
     """How long a process had been training when it was stopped, if training had started."""
     times: dict[str, float] = {}
     for line in output.decode(errors="replace").splitlines():
@@ -158,7 +159,7 @@ def _trained_for(output: bytes) -> dict[str, float]:
             times[event] = float(seconds)
     if "begun" not in times:
         return {}
-    return {"learned_for": max(0.0, times.get("learned", time.time()) - times["begun"])}
+    return {"learned_for": max(0.0, times.get("learned", time_limit) - times["begun"])}
 
 
 def _reason(code: int, errors: str) -> str:

@@ -103,11 +103,10 @@ def accuracy_table(results: Results) -> Table:
 def starts_table(results: Results) -> Table:
     """The paper's two losses from all starting codes, and what that shows."""
     starts = {"projections of samples": PAPER, **OTHER_STARTS}
-    titles = {"random": "random class codes", "means": "codes of class means"}
     table = Table(
         f"Starting codes: accuracy at {TABLE_BITS} bits, exponential / hinge loss, %",
         "",
-        ["dataset", *(titles.get(start, start) for start in starts)],
+        ["dataset", *starts],
     )
     differences = {start: [] for start in starts}  # type: dict[str, list[float]]
     for data in results.real_datasets:
@@ -120,7 +119,7 @@ def starts_table(results: Results) -> Table:
         if any(text != " / " for text in row):
             table.rows.append([DATASETS[data].title, *row])
     parts = [
-        f"{titles.get(start, start)}: higher with the exponential loss on "
+        f"{start}: higher with the exponential loss on "
         f"{sum(one > 0.05 for one in found)}, with the hinge loss on "
         f"{sum(one < -0.05 for one in found)} of {len(found)} datasets"
         for start, found in differences.items()

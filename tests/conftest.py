@@ -1,11 +1,10 @@
-"""A problem that many tests learn."""
+"""Settings of all tests: threads, examples of Hypothesis, interrupts, short refinement."""
 
 from __future__ import annotations
 
 import os
 import signal
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -38,13 +37,3 @@ def short_refinement():
     usual, refine._MIN_VISITS = refine._MIN_VISITS, 4000
     yield usual
     refine._MIN_VISITS = usual
-
-
-@pytest.fixture
-def blobs():
-    """A small classification problem that a linear model solves well: 6 classes, 20 features."""
-    rng = np.random.default_rng(0)
-    centres = 3.0 * rng.standard_normal((6, 20))
-    labels = rng.integers(0, 6, size=400)
-    X = centres[labels] + rng.standard_normal((400, 20))
-    return X, labels

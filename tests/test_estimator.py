@@ -13,11 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, csr_matrix
 from sklearn.base import clone
-from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_info
 
@@ -77,29 +73,6 @@ def test_scikit_learn_conventions(estimator, check):
         raise
 
 
-def test_sample_weight_is_routed(fitted):
-    X, y, _ = fitted
-    weights = np.where(y == 3, 0.0, 1.0)
-    with sklearn.config_context(enable_metadata_routing=True):
-        classifier = make().set_fit_request(sample_weight=True)
-        scaler = StandardScaler().set_fit_request(sample_weight=False)
-        pipeline = make_pipeline(scaler, classifier).fit(X, y, sample_weight=weights)
-        search = GridSearchCV(classifier.set_score_request(sample_weight=True), {"alpha": [1e-2]})
-        search.fit(X, y, sample_weight=weights)
-    assert 3 not in pipeline.predict(X)
-    assert 3 not in search.predict(X)
-
-
-@pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")  # 2 bits do not separate 6 classes
-def test_grid_search_and_calibration(fitted):
-    X, y, _ = fitted
-    pipeline = make_pipeline(StandardScaler(), make(refine=False))
-    search = GridSearchCV(pipeline, {"binarycodeclassifier__n_bits": [2, 32]}, cv=3).fit(X, y)
-    assert search.best_params_ == {"binarycodeclassifier__n_bits": 32}
-    calibrated = CalibratedClassifierCV(make(refine=False), cv=3).fit(X[:300], y[:300])
-    assert calibrated.score(X[300:], y[300:]) > 0.9
-
-
 def test_copies_are_independent(fitted):
     X, y, classifier = fitted
     assert not hasattr(clone(classifier), "classes_")
@@ -144,6 +117,8 @@ def test_the_model_equals_the_formulas(fitted, classifier):
     np.testing.assert_array_equal(32 - 2 * distances, np.take_along_axis(inner, labels, axis=1))
     np.testing.assert_allclose(shares, np.take_along_axis(probabilities, labels, axis=1))
     assert classifier.score(X, y) == np.mean(classifier.predict(X) == y) > 0.95
+    np.testing.assert_array_equal(classifier.packed().predict(X), classifier.predict(X))
+    np.testing.assert_array_equal(classifier.packed().predict_proba(X), probabilities)
 
 
 @pytest.mark.parametrize("n_bits", [1, 7, 64, 300])
@@ -155,18 +130,6 @@ def test_any_number_of_bits(fitted, n_bits):
     assert classifier.projection_.shape == (20, n_bits)
     assert classifier.encode(X).shape == (400, -(-n_bits // 8))
     assert n_bits < 64 or classifier.score(X, y) > 0.95
-
-
-@pytest.mark.parametrize("kernel", [None, "rbf"])
-@pytest.mark.parametrize("n_classes", [2, 6])
-def test_the_estimator_predicts_like_its_model(n_classes, kernel):
-    X, y = clusters(300, n_classes=n_classes)
-    classifier = make(kernel=kernel, n_anchors=40, refine=False).fit(X, y)
-    model, scores = classifier.packed(), classifier.decision_function(X)
-    best = (scores > 0).astype(int) if n_classes == 2 else scores.argmax(axis=1)
-    np.testing.assert_array_equal(classifier.predict(X), classifier.classes_[best])
-    np.testing.assert_array_equal(model.predict(X), classifier.predict(X))
-    np.testing.assert_array_equal(model.predict_proba(X), classifier.predict_proba(X))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "uint8", "int64", "bool", ">f4", ">i4"])
@@ -345,21 +308,6 @@ def test_weights_and_priors_move_the_predictions():
     assert abs(share(weights=heavy, prior="uniform") - plain) < 0.25
 
 
-@pytest.mark.parametrize(
-    ("prior", "message"),
-    [
-        ([0.5, 0.5], r"one share for each of the 6 classes, found an array of shape \(2,\)"),
-        ([1, 1, 1, 1, 1, 0], "positive finite numbers only"),
-        ([1, 1, 1, 1, 1, np.nan], "positive finite|NaN"),
-        ("even", "'prior' parameter"),
-    ],
-)
-def test_priors_are_checked(fitted, prior, message):
-    X, y, _ = fitted
-    with pytest.raises(ValueError, match=message):
-        make(prior=prior, refine=False).fit(X, y)
-
-
 def test_a_class_without_weight_is_known_but_not_predicted(fitted):
     X, y, _ = fitted
     classifier = make(refine=False).fit(X, y, sample_weight=(y != 3).astype(float))
@@ -405,21 +353,6 @@ def test_a_single_batch_equals_fit(kind, method):
     else:
         found.partial_fit(X, y, sample_weight=weights[0] if weights else None).solve()
     assert_same_model(found, whole)
-
-
-@given(st.integers(0, 1000), st.lists(st.integers(1, 399), max_size=4, unique=True))
-@settings(max_examples=8)
-def test_any_batches_give_the_model_of_all_rows(seed, cuts):
-    """But for rounding: the first batch sets the units of the sums."""
-    X, y = clusters(400, noise=1.0, dtype=np.float64)
-    order = np.random.default_rng(seed).permutation(400)
-    X, y = X[order], y[order]
-    whole, parts = make(refine=False).fit(X, y), make(refine=False)
-    for rows in np.split(np.arange(400), sorted(cuts)):
-        parts.partial_fit(X[rows], y[rows])
-    assert parts.solve().report_.alpha == whole.report_.alpha
-    assert np.mean(parts.weights_ == whole.weights_) > 0.97
-    assert np.mean(parts.predict(X) == whole.predict(X)) > 0.98
 
 
 def test_batches_with_the_same_units_give_the_same_refined_model():
@@ -588,6 +521,7 @@ def wrong(name, *values):
         *wrong("rescore", -1, 1.5, "x", None, [3]),
         ({"rescore": True}, "rescore must be 'auto', False or a number of classes, found True"),
         *wrong("class_weight", "even"),
+        *wrong("prior", "even"),
         *wrong("keep_sums", "yes", None),
         *wrong("random_state", "seed"),
         *wrong("n_jobs", 1.5, "2"),
@@ -606,17 +540,20 @@ def test_parameters_are_checked_before_any_work(parameters, message, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("groups", "message"),
+    ("parameters", "message"),
     [
-        (Y20[:19], r"groups must have shape \(n_samples,\) = \(20,\), found \(19,\)"),
-        (np.zeros(20), "groups must contain at least 2 groups, found 1"),
-        (np.where(Y20 == 0, np.nan, Y20), "groups must not contain NaN"),
-        (np.array(["a", 1] * 10, dtype=object), "groups must contain labels of one type"),
+        ({"prior": [1, 1]}, r"one share for each of the 3 classes, found an array of shape \(2,\)"),
+        ({"prior": [1, 1, 0]}, "positive finite numbers only"),
+        ({"prior": [1, 1, np.nan]}, "positive finite|NaN"),
+        (
+            {"reject": 0.1, "unknown_label": "none"},
+            "unknown_label must .* of the type of",
+        ),
     ],
 )
-def test_groups_are_checked_by_name(groups, message):
+def test_parameters_of_the_classes_are_checked(parameters, message):
     with pytest.raises(ValueError, match=message):
-        make(8).fit(X20, Y20, groups=groups)
+        make(8, **parameters).fit(X20, Y20)
 
 
 @pytest.mark.parametrize(
@@ -644,21 +581,33 @@ def test_rows_are_checked(rows, labels, message, method):
         getattr(make(8), method)(*given).predict(X20)
 
 
+def weights_of(value):
+    return {"sample_weight": np.full(20, value)}
+
+
 @pytest.mark.parametrize(
-    ("weight", "message"),
+    ("given", "message"),
     [
-        (1e300, "sample_weight, .* must be 0 or from 1e-30 to 1e.30, found 1e.300"),
-        (1e-100, "found 1e-100: divide all weights by a constant"),
-        (-1.0, "[Nn]egative"),
-        (np.nan, "NaN"),
-        (np.inf, "inf"),
-        (0.0, "at least 2 classes|positive somewhere|zero"),
+        (weights_of(1e300), "sample_weight, .* must be 0 or from 1e-30 to 1e.30, found 1e.300"),
+        (weights_of(1e-100), "found 1e-100: divide all weights by a constant"),
+        (weights_of(-1.0), "[Nn]egative"),
+        (weights_of(np.nan), "NaN"),
+        (weights_of(np.inf), "inf"),
+        (weights_of(0.0), "at least 2 classes|positive somewhere|zero"),
+        ({"groups": Y20[:19]}, r"groups must have shape \(n_samples,\) = \(20,\), found \(19,\)"),
+        ({"groups": np.zeros(20)}, "groups must contain at least 2 groups, found 1"),
+        ({"groups": np.where(Y20 == 0, np.nan, Y20)}, "groups must not contain NaN"),
+        ({"groups": np.array(["a", 1] * 10, dtype=object)}, "groups must .* labels of one type"),
+        ({"classes": [7.0, np.nan]}, "classes must not contain NaN"),
+        ({"classes": list("ab")}, "text and numbers"),
     ],
-)  # fmt: skip
-def test_sample_weights_that_cannot_be_summed_are_refused(weight, message):
-    for method in ("fit", "partial_fit"):
+)
+def test_other_arguments_are_checked(given, message):
+    (name,) = given
+    methods = {"groups": ["fit"], "classes": ["partial_fit"]}.get(name, ["fit", "partial_fit"])
+    for method in methods:
         with pytest.raises(ValueError, match=message):
-            getattr(make(8), method)(X20, Y20, sample_weight=np.full(20, weight))
+            getattr(make(8), method)(X20, Y20, **given)
 
 
 @pytest.mark.parametrize("method", ["fit", "fit_batches", "partial_fit"])
@@ -678,23 +627,6 @@ def test_one_huge_value_is_named_and_leaves_the_estimator_unchanged(fitted, meth
     np.testing.assert_array_equal(classifier.sums_.all_sums().gram, sums.gram)
     np.testing.assert_array_equal(classifier.predict(X), expected)
     classifier.partial_fit(X, y)
-
-
-@pytest.mark.parametrize(
-    ("labels", "classes", "message"),
-    [
-        (np.array(list("abcdef")), list("abcdefg"), "text and numbers"),
-        (np.arange(6), [7.0, np.nan], "NaN"),
-        (np.arange(6), list("ab"), "text and numbers"),
-    ],
-)
-def test_labels_that_do_not_fit_change_nothing(fitted, labels, classes, message):
-    X, y, kept = fitted
-    classifier = copy.copy(kept)
-    with pytest.raises(ValueError, match=message):
-        classifier.partial_fit(X, labels[y], classes=classes)
-    assert classifier.classes_.tolist() == list(range(6))
-    assert classifier.sums_.n_rows == 400
 
 
 def test_large_integers_are_not_mixed_with_floats(fitted):

@@ -3,8 +3,6 @@
 import tomllib
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -18,12 +16,6 @@ def test_a_stable_abi_tag_is_claimed_only_by_a_module_that_is_built_for_it():
 def test_the_oldest_python_has_a_wheel():
     oldest = PROJECT["project"]["requires-python"].removeprefix(">=").replace(".", "")
     assert f"cp{oldest}-*" in PROJECT["tool"]["cibuildwheel"]["build"]
-
-
-@pytest.mark.parametrize("script", sorted((ROOT / "packaging").glob("*.sh")), ids=lambda p: p.name)
-def test_scripts_stop_at_the_first_error(script):
-    assert "set -euo pipefail" in script.read_text()
-    assert script.stat().st_mode & 0o100
 
 
 def test_the_image_installs_what_the_package_needs_to_predict():

@@ -62,12 +62,6 @@ def test_stored_zeros_are_no_entries(rows, fitted):
     np.testing.assert_array_equal(other.predict(X_test), fitted.predict(X_test))
 
 
-def test_equal_weights_are_no_weights(rows, fitted):
-    X, y, X_test, _ = rows
-    weighted = classifier().fit(X, y, sample_weight=np.full(len(y), 7.0))
-    assert np.mean(weighted.predict(X_test) == fitted.predict(X_test)) > 0.99
-
-
 def test_batches_equal_all_rows_at_once(rows, fitted):
     X, y, X_test, _ = rows
     batched = classifier()

@@ -1,6 +1,5 @@
 #include "bindings.hpp"
 
-#include <algorithm>
 #include <string>
 
 #include "../arrays.hpp"
@@ -25,17 +24,6 @@ std::size_t code_width(std::size_t n_bits) {
     return packed_width(n_bits);
 }
 
-nb::object half_margins_of(nb::handle codes, nb::handle weights, nb::handle y, int n_threads) {
-    const std::size_t n_bits = 8 * AnyArray(codes, "codes", {kAny, kAny}).shape(1);
-    const std::size_t n_bytes = code_width(std::min(n_bits, kMaxTrainingBits));
-    const Codes rows(codes, "codes", {kAny, n_bytes});
-    const Codes classes(weights, "weights", {kAny, n_bytes});
-    const Labels labels(y, "y", {rows.shape(0)});
-    const NewArray<std::int16_t> half(rows.shape(0), classes.shape(0));
-    without_gil([&] { half_margins(rows_of(rows), rows_of(classes), labels.data(), half.data(), n_threads); });
-    return half.object;
-}
-
 void add_pair_sums(nb::handle codes, nb::handle weights, std::size_t bit, nb::handle y, nb::handle row_weights,
                    nb::handle tables, nb::handle sums, int n_threads) {
     const std::size_t n_bits = AnyArray(tables, "tables", {kAny, kAny}).shape(1) / 2;
@@ -52,15 +40,6 @@ void add_pair_sums(nb::handle codes, nb::handle weights, std::size_t bit, nb::ha
     const WithoutGil released;
     pair_sums(rows_of(rows), rows_of(classes), bit, {labels.data(), factors.data(), n, n_classes},
               {values.data(), values.shape(0), n_bits}, totals.data(), n_threads);
-}
-
-double flip_bits_of(nb::handle H, nb::handle g, nb::handle w, int n_threads) {
-    const Doubles slopes(g, "g", {kAny});
-    const std::size_t n_classes = slopes.shape(0);
-    const Doubles matrix(H, "H", {n_classes, n_classes});
-    const Array<std::int8_t> signs(w, "w", {n_classes});
-    const WithoutGil released;
-    return flip_bits(matrix.data(), slopes.data(), signs.data(), n_classes, n_threads);
 }
 
 nb::tuple updated_codes(nb::handle codes, nb::handle weights, nb::handle y, nb::handle row_weights,
@@ -84,25 +63,12 @@ nb::tuple updated_codes(nb::handle codes, nb::handle weights, nb::handle y, nb::
     return nb::make_tuple(new_codes.object, log_decreases.object);
 }
 
-nb::tuple grouped_rows(nb::handle labels, nb::handle codes, int n_threads) {
-    const Labels classes(labels, "labels", {kAny});
-    const std::size_t n = classes.shape(0);
-    const Codes rows(codes, "codes", {n, kAny});
-    const NewArray<std::intptr_t> first(n), inverse(n);
-    const std::size_t n_groups =
-        without_gil([&] { return group_rows(classes.data(), rows_of(rows), first.data(), inverse.data(), n_threads); });
-    return nb::make_tuple(first.object, inverse.object, n_groups);
-}
-
 }  // namespace
 
 void bind_paper(nb::module_& m) {
     m.attr("RELATIVE_TOLERANCE") = kRelativeTolerance;
-    m.def("half_margins", &half_margins_of);
     m.def("pair_sums", &add_pair_sums);
-    m.def("flip_bits", &flip_bits_of);
     m.def("update_codes", &updated_codes);
-    m.def("group_rows", &grouped_rows);
 }
 
 }  // namespace bitclass

@@ -45,12 +45,6 @@ void require_ascending(const std::vector<ClassRun>& runs) {
     }
 }
 
-void require_signs(const std::int8_t* signs, std::size_t n, const char* name) {
-    int wrong = 0;
-    for (std::size_t i = 0; i < n; ++i) wrong |= signs[i] * signs[i] ^ 1;
-    if (wrong != 0) throw std::invalid_argument(std::string(name) + ": expected entries -1 and +1 only");
-}
-
 void require_padding(PackedRows codes, std::size_t n_bits, const char* name) {
     if (n_bits % 8 == 0) return;
     const std::uint8_t padding = static_cast<std::uint8_t>(0xff << n_bits % 8);

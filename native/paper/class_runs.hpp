@@ -23,9 +23,6 @@ std::vector<ClassRun> class_runs(const std::intptr_t* y, std::size_t n, std::siz
 // Throws unless the classes of the runs are ascending.
 void require_ascending(const std::vector<ClassRun>& runs);
 
-// Throws unless every entry is -1 or +1.
-void require_signs(const std::int8_t* signs, std::size_t n, const char* name);
-
 // Throws if a bit beyond n_bits is set.
 void require_padding(PackedRows codes, std::size_t n_bits, const char* name);
 

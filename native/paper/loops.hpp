@@ -109,33 +109,6 @@ void block_top(const std::int16_t* margins, std::size_t n_classes, std::int16_t*
     }
 }
 
-double move_slopes(double* __restrict slope, const double* __restrict H, double factor, const double* __restrict w,
-                   const double* __restrict tolerance, std::size_t n, double* __restrict gains) {
-    constexpr std::size_t kWidth = 16;
-    double most[kWidth] = {};
-    double undefined[kWidth] = {};
-    const auto move = [&](std::size_t c, std::size_t lane) {
-        slope[c] += H[c] * factor;
-        const double product = w[c] * slope[c];
-        const double gain = product <= tolerance[c] ? 0.0 : product;
-        gains[c] = gain;
-        most[lane] = gain > most[lane] ? gain : most[lane];
-        undefined[lane] += gain != gain ? 1.0 : 0.0;
-    };
-    std::size_t c = 0;
-    for (; c + kWidth <= n; c += kWidth) {
-        for (std::size_t lane = 0; lane < kWidth; ++lane) move(c + lane, lane);
-    }
-    for (std::size_t lane = 0; c < n; ++c, ++lane) move(c, lane);
-    double largest = 0.0;
-    double not_numbers = 0.0;
-    for (std::size_t lane = 0; lane < kWidth; ++lane) {
-        largest = most[lane] > largest ? most[lane] : largest;
-        not_numbers += undefined[lane];
-    }
-    return not_numbers > 0.0 ? __builtin_nan("") : largest;
-}
-
 constexpr PaperKernels kPaperKernels = {
-    &indices_from_codes, &prepare_rows, &block_indices, &block_shift, &block_top, &move_slopes,
+    &indices_from_codes, &prepare_rows, &block_indices, &block_shift, &block_top,
 };

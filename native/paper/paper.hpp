@@ -20,8 +20,6 @@ struct PackedRows {
     std::size_t n_bytes;
 };
 
-void half_margins(PackedRows codes, PackedRows weights, const std::intptr_t* y, std::int16_t* half, int n_threads);
-
 struct PairTables {
     const double* values;  // (n_tables, 2 * n_bits + 1)
     std::size_t n_tables;
@@ -39,9 +37,6 @@ struct TrainingRows {
 void pair_sums(PackedRows codes, PackedRows weights, std::size_t bit, TrainingRows rows, PairTables tables,
                double* sums, int n_threads);
 
-// w (C,) is changed in place; returns the decrease.
-double flip_bits(const double* H, const double* g, std::int8_t* w, std::size_t n_classes, int n_threads);
-
 struct CodeUpdate {
     PackedRows codes;
     PackedRows weights;
@@ -55,9 +50,5 @@ struct CodeUpdate {
 };
 
 void update_codes(const CodeUpdate& update, int n_threads);
-
-// Returns the number of groups; first has n entries.
-std::size_t group_rows(const std::intptr_t* labels, PackedRows codes, std::intptr_t* first, std::intptr_t* inverse,
-                       int n_threads);
 
 }  // namespace bitclass

@@ -52,11 +52,6 @@ struct PaperKernels {
 
     // top[lane] = max over the classes of margins[c][lane].
     void (*block_top)(const std::int16_t* margins, std::size_t n_classes, std::int16_t* top);
-
-    // slope[c] += H[c] * factor; gains[c] = w[c] * slope[c], or 0 if that is at most the tolerance.
-    // Returns the largest gain, or NaN if any gain is NaN.
-    double (*move_slopes)(double* slope, const double* H, double factor, const double* w, const double* tolerance,
-                          std::size_t n, double* gains);
 };
 
 }  // namespace bitclass

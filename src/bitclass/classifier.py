@@ -273,12 +273,11 @@ class BinaryCodeClassifier(PackedPredictor):
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=True)
             check_class_weight(self.class_weight, labels)
             of_groups = None if groups is None else check_groups(groups, X.shape[0])
-            used = weights > 0
-            check_class_count(labels[used])  # before the work
             classes = np.unique(labels)  # those whose rows all have weight 0 count as known, too
-            if not used.all():
-                X, labels, weights = X[used], labels[used], weights[used]
-                of_groups = None if of_groups is None else of_groups[used]
+            if of_groups is not None:
+                of_groups = of_groups[weights > 0]
+            X, labels, weights = _with_weight(X, labels, weights)
+            check_class_count(labels)  # before the work
             judged = None
             if of_groups is not None:
                 judged = judged_groups(labels, of_groups, weights, settings.seed)
@@ -355,18 +354,9 @@ class BinaryCodeClassifier(PackedPredictor):
         for X, y, *sample_weight in batches() if callable(batches) else batches:
             weight = sample_weight[0] if sample_weight else None
             X, labels, weights = check_rows(self, X, y, weight, reset=is_first)
-            is_first, used, classes = False, weights > 0, np.unique(labels)
-            if used.any():
-                yield (
-                    (X, labels, weights, classes)
-                    if used.all()
-                    else (
-                        X[used],
-                        labels[used],
-                        weights[used],
-                        classes,
-                    )
-                )
+            is_first = False
+            if weights.any():
+                yield *_with_weight(X, labels, weights), np.unique(labels)
 
     def _sampled_rows(self, batches: Any) -> tuple[Features, NDArray[np.float64]]:
         """A random sample of the rows of all batches, to draw anchors from."""
@@ -416,9 +406,7 @@ class BinaryCodeClassifier(PackedPredictor):
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=is_first)
             known = check_classes(classes, labels)
             known = np.unique(labels) if known is None else np.union1d(known, np.unique(labels))
-            used = weights > 0
-            if not used.all():
-                X, labels, weights = X[used], labels[used], weights[used]
+            X, labels, weights = _with_weight(X, labels, weights)
             with training_threads(self.n_jobs):
                 if is_first:
                     if X.shape[0] == 0:
@@ -575,12 +563,11 @@ class BinaryCodeClassifier(PackedPredictor):
         -------
         PackedModel
         """
-        fitted, state = self.solve()._solved(), self._state
-        model = fitted.model
-        if not model.summary:
+        fitted = self.solve()._solved()
+        if not fitted.model.summary:
             names = getattr(self, "feature_names_in_", None)
-            model.summary = make_summary(state.parameters, fitted.report, names)
-        return model
+            fitted.model.summary = make_summary(self._state.parameters, fitted.report, names)
+        return fitted.model
 
     # ---------------------------------------------------------------------------------------------
     # Attributes
@@ -599,8 +586,8 @@ class BinaryCodeClassifier(PackedPredictor):
         fitted.model.reject, fitted.model.unknown_label = self.reject, self.unknown_label
         return fitted
 
-    def _fitted_model(self, *, update: bool = False) -> PackedModel:
-        return (self.solve() if update else self)._solved().model
+    def _solved_model(self) -> PackedModel:
+        return self._solved().model
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -704,20 +691,6 @@ class BinaryCodeClassifier(PackedPredictor):
         ------
         ModelFileError
             If the file is not a model file, is damaged, or has an unsupported version.
-
-        Examples
-        --------
-        >>> import os, tempfile
-        >>> import numpy as np
-        >>> from bitclass import BinaryCodeClassifier
-        >>> X = np.random.default_rng(0).standard_normal((60, 5))
-        >>> y = np.where(X[:, 0] > 0, "right", "left")
-        >>> classifier = BinaryCodeClassifier(n_bits=16, random_state=0).fit(X, y)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     classifier.save(os.path.join(folder, "sides.safetensors"))
-        ...     read = BinaryCodeClassifier.load(os.path.join(folder, "sides.safetensors"))
-        >>> read
-        BinaryCodeClassifier(n_bits=16, random_state=0)
         """
         model = load_model(path)
         classifier = cls()
@@ -747,3 +720,11 @@ class BinaryCodeClassifier(PackedPredictor):
         parameters = classifier.get_params(deep=False)
         classifier._state = _State(parameters, collected, fitted, classes, is_solved)
         return classifier
+
+
+def _with_weight(
+    X: Features, labels: NDArray[Any], weights: NDArray[np.float64]
+) -> tuple[Any, ...]:
+    """The rows of positive weight, with their labels and weights."""
+    used = weights > 0
+    return (X, labels, weights) if used.all() else (X[used], labels[used], weights[used])

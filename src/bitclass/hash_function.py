@@ -378,15 +378,9 @@ class HashFunction:
         return sum(array.nbytes for array in arrays if array is not None)
 
     def rows_of(self, columns: NDArray[Any]) -> NDArray[np.float32]:
-        """Rows (k, r) of the projection for some features; 0 for features without a row."""
-        if self.anchors is not None:
-            raise ValueError("with anchors, the projection has no rows for features")
-        if self.columns is None:
-            rows: NDArray[np.float32] = self.projection[columns]
-            return rows
-        places = np.searchsorted(self.columns, columns).clip(max=len(self.columns) - 1)
-        is_kept = self.columns[places] == columns
-        return np.where(is_kept[:, None], self.projection[places], np.float32(0))
+        """Of wide rows: rows (k, r) of P for some features; 0 for features without a row."""
+        places = self._places[columns]
+        return np.where(places[:, None] >= 0, self.projection[places], np.float32(0))
 
     def has_columns(self, X: SparseRows, without: int = -1) -> NDArray[np.bool_]:
         """Mask (n,) of the rows with an entry in any column of the projection except `without`.

@@ -80,6 +80,11 @@ class PackedModel:
     text : NgramFeatures, optional
         Converts texts into rows; every `X` may then also be a list of n str or bytes.
 
+    Attributes
+    ----------
+    n_bits, n_features : int
+        Number of bits r per code, and of features d per row.
+
     Examples
     --------
     >>> import numpy as np
@@ -110,6 +115,7 @@ class PackedModel:
     ) -> None:
         self.classes = classes
         self.hash_function = hash_function
+        self.n_bits, self.n_features = hash_function.n_bits, hash_function.n_features
         self.rescore = rescore
         self.temperature = temperature
         self.typicality_table = _checked_table(typicality)
@@ -176,16 +182,6 @@ class PackedModel:
     def classes_(self) -> NDArray[Any]:
         """The labels, under the name that scikit-learn's estimators have for them."""
         return self.classes
-
-    @property
-    def n_bits(self) -> int:
-        """Number of bits r per code."""
-        return self.hash_function.n_bits
-
-    @property
-    def n_features(self) -> int:
-        """Number of features per row."""
-        return self.hash_function.n_features
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -380,9 +376,9 @@ class PackedModel:
             if typicality:
                 self._mark_blank(block.features, indices[rows, 0], best[rows])
             if shares is not None:
-                weights = np.exp(self._logits(block))
-                shares[rows] = np.take_along_axis(weights, indices[rows], axis=1)
-                shares[rows] /= weights.sum(axis=1, keepdims=True)
+                odds = np.exp(self._logits(block))
+                shares[rows] = np.take_along_axis(odds, indices[rows], axis=1)
+                shares[rows] /= odds.sum(axis=1, keepdims=True)
         typical = self._typicality_of(best) if typicality else None
         return TopClasses(self.classes[indices], distances, shares, typical)
 
@@ -524,7 +520,7 @@ class PackedModel:
     ) -> tuple[NDArray[np.int64], NDArray[np.float32] | None, NDArray[np.int32]]:
         """Indices (n,) of the predicted classes, their scores if rescored, and distances."""
         h, index, m = self.hash_function, self._searched, self.n_rescored
-        if h.columns is not None and isinstance(X, HashedTexts):
+        if isinstance(X, HashedTexts):
             starts = range(0, max(len(X.texts), 1), _TEXTS_PER_CALL)
             parts = [X.texts[start : start + _TEXTS_PER_CALL] for start in starts]
             found = [h.best_of_texts(X.features, part, index, m) for part in parts]

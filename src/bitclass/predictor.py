@@ -39,9 +39,9 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         PackedModel
         """
 
-    @abstractmethod
-    def _fitted_model(self, *, update: bool = False) -> PackedModel:
-        """The model; unless `update`, an error if rows were added since: attributes never train."""
+    def _solved_model(self) -> PackedModel:
+        """The model, for attributes: reading them never trains."""
+        return self.packed()
 
     @contextmanager
     def _unchanged_on_error(self) -> Iterator[None]:
@@ -181,7 +181,7 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
 
         y, found = on_host(y, "y"), on_host(self.predict(X), "X")
         sample_weight = on_host(sample_weight, "sample_weight")
-        if self._fitted_model().reject:  # labels and `unknown_label` may be of different types
+        if self._solved_model().reject:  # labels and `unknown_label` may be of different types
             y, found = np.ones(len(found), bool), np.asarray(y) == found
         return float(accuracy_score(y, found, sample_weight=sample_weight))
 
@@ -203,7 +203,7 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
     @contextmanager
     def _predicting(self, X: Features) -> Iterator[tuple[PackedModel, Features]]:
         """Model and checked rows; inside the block, kernels or BLAS use `n_jobs` threads."""
-        model = self._fitted_model(update=True)
+        model = self.packed()
         # The kernels reject non-finite values at no extra cost.
         X = on_host(X, "X")
         X = validate_data(self, X, reset=False, ensure_all_finite=False, **ACCEPTED)
@@ -216,14 +216,13 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         if values.shape[1] == len(self.classes_):
             return values
         columns = np.full((values.shape[0], len(self.classes_)), fill)
-        known = np.searchsorted(self.classes_, self._fitted_model().classes)
-        columns[:, known] = values
+        columns[:, np.searchsorted(self.classes_, self._solved_model().classes)] = values
         return columns
 
     @property
     def weights_(self) -> NDArray[np.int8]:
         """Class weights of shape (n_classes, n_bits) in {-1, +1}, 0 for classes without samples."""
-        model = self._fitted_model()
+        model = self._solved_model()
         weights = np.zeros((len(self.classes_), model.n_bits), dtype=np.int8)
         weights[np.searchsorted(self.classes_, model.classes)] = model.unpacked_weights()
         return weights
@@ -231,12 +230,12 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
     @property
     def projection_(self) -> NDArray[np.float32]:
         """Matrix P of the hash function, shape (n_features, n_bits), or (n_anchors, n_bits)."""
-        return self._fitted_model().hash_function.projection
+        return self._solved_model().hash_function.projection
 
     @property
     def intercept_(self) -> NDArray[np.float64]:
         """Offset t of the hash function, shape (n_bits,)."""
-        return self._fitted_model().hash_function.intercept
+        return self._solved_model().hash_function.intercept
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -174,6 +174,7 @@ def test_no_permission(folder):
         assert re.search("ermission|not readable", outcome.stderr), outcome.stderr
 
 
+@pytest.mark.slow
 def test_a_limit_on_the_size_of_files(tmp_path):
     """The model takes about 2 MB."""
     X, y = problem(80, 1200)
@@ -274,6 +275,7 @@ sys.meta_path.insert(0, Interrupt())
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_the_command_is_imported_ends_it_quietly(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTING)
 

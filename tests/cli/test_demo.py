@@ -22,6 +22,7 @@ def test_characters_that_look_the_same_in_every_face_are_one_class():
     assert all(len(images) == len(classes) for images in drawings.values())
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_and_writes_an_image(tmp_path, capsys):
     from bitclass.cli.demo import run
 

@@ -202,6 +202,7 @@ def test_another_update_after_a_killed_one_counts_both(run, folder, rows):
     assert n_rows(model) == n_before + 30
 
 
+@pytest.mark.slow
 def test_concurrent_updates_wait_for_each_other_and_lose_no_rows(folder, rows):
     X, y = rows
     n_before = n_rows(folder / "m.safetensors")
@@ -232,6 +233,7 @@ def test_concurrent_updates_wait_for_each_other_and_lose_no_rows(folder, rows):
     assert n_rows(folder / "m.safetensors") == n_before + 300
 
 
+@pytest.mark.slow
 def test_sums_of_another_model_are_refused(run, folder):
     assert run(("fit", "more.npz", "--model", "m.safetensors", *OPTIONS), folder).returncode == 0
     before = contents(folder)

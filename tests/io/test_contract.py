@@ -181,6 +181,7 @@ print(n_read, peak() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 @pytest.mark.parametrize("kind", ["npy", "parquet", "csv"])
 def test_reading_takes_memory_for_batches_not_for_files(tmp_path, kind):

@@ -20,9 +20,6 @@ from bitclass._native.paper import RELATIVE_TOLERANCE
 from bitclass._native.prediction import MAX_DEVIATIONS, MIN_ENTRY, QUANTISED_MAX
 from bitclass.codes import hamming, pack, unpack
 
-# With a symmetric H, flips end after about one per class.
-_MAX_FLIPS_PER_CLASS = 1000
-
 
 def _running_sum(terms: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
     """Sum along `axis`, adding the terms strictly in order (`np.sum` adds them pairwise)."""
@@ -185,7 +182,7 @@ def rescored(
 def half_margins(
     codes: NDArray[np.uint8], weights: NDArray[np.uint8], y: NDArray[np.intp]
 ) -> NDArray[np.int16]:
-    """See :func:`bitclass._native.paper.half_margins`."""
+    """Half margins (n, C): those of codes with class weights, less those with their own class's."""
     distances = hamming(codes[:, None], weights[None])
     y_distances = np.take_along_axis(distances, y[:, None], axis=1)
     return (y_distances - distances).astype(np.int16)
@@ -215,31 +212,6 @@ def pair_sums(
             terms = tables[:, without_bit + n_bits] * row_weights[rows][chosen, None]
             before = sums[side, :, q][:, None, others]
             sums[side, :, q, others] = _running_sum(np.concatenate([before, terms], 1), axis=1).T
-
-
-def flip_bits(
-    H: NDArray[np.float64], g: NDArray[np.float64], w: NDArray[np.int8]
-) -> tuple[NDArray[np.int8], float]:
-    """See :func:`bitclass._native.paper.flip_bits`."""
-    if (np.abs(np.diagonal(H)) > 0).any():  # a NaN stops the flips by itself
-        raise ValueError("H: expected a diagonal of zeros")
-    w = w.copy()
-    slope = _running_sum(H * w, axis=1) + g
-    tolerance = RELATIVE_TOLERANCE * (_running_sum(np.abs(H), axis=1) + np.abs(g))
-    decrease = 0.0
-    # Each flip decreases f by more than rounding, so no state recurs and the loop ends.
-    for _ in range(_MAX_FLIPS_PER_CLASS * len(w) + 1):
-        gains = w * slope  # flipping c changes f by -2 * gains[c]
-        gains[gains <= tolerance] = 0.0
-        best = int(np.argmax(gains))
-        if not gains[best] > 0:
-            return w, decrease
-        # Among gains that are equal up to rounding, take the lowest index: noise must not choose.
-        c = int(np.argmax(gains >= gains[best] - tolerance[best]))
-        decrease += 2.0 * gains[c]
-        w[c] = -w[c]
-        slope += H[c] * (2.0 * w[c])
-    raise ValueError("H: expected a symmetric matrix, found one whose flips do not end")
 
 
 def update_codes(
@@ -276,18 +248,6 @@ def update_codes(
             logs = np.log((row_weights * (present - flipped))[better]) + log_step * top[better]
             log_decreases[k] = np.logaddexp.reduce(logs)
     return pack(bits), log_decreases
-
-
-def group_rows(
-    labels: NDArray[np.intp], codes: NDArray[np.uint8]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """See :func:`bitclass._native.paper.group_rows`."""
-    keys = np.concatenate([labels[:, None], codes.astype(np.intp)], axis=1)
-    _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    order = np.lexsort((first, labels[first]))
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return first[order], rank[inverse.reshape(-1)]
 
 
 def class_sums(

@@ -51,7 +51,6 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     }
     wanted = {"n_candidates": 2, "k": 2}
     sums = {"tables": np.zeros((1, 21)), "sums": np.zeros((2, 1, 3, 3))}
-    problem = {"H": np.zeros((3, 3)), "g": np.zeros(3), "w": p.weight_bits}
     update = {"n_bits": 10, "values": np.zeros(41), "log_step": 0.0}
     by_class = {"labels": p.y, "row_weights": p.row_weights, "sums": np.zeros((3, 4))}
     use_blas()
@@ -98,11 +97,8 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "sparse_scores": (_kernels.sparse_scores, {**csr, "projection": step["projection"]}),
         "sparse_step": (_kernels.sparse_step, {**csr, **step}),
         "sparse scores": (_kernels.SparseProjection(*sparse.values()).scores, csr),
-        "half_margins": (_kernels.half_margins, {**packed, "y": p.y}),
         "pair_sums": (_kernels.pair_sums, {**packed, "bit": 0, **rows, **sums}),
-        "flip_bits": (_kernels.flip_bits, problem),
         "update_codes": (_kernels.update_codes, {**packed, **rows, **update}),
-        "group_rows": (_kernels.group_rows, {"labels": p.y, "codes": p.codes}),
         "class_sums": (_kernels.class_sums, {"X": X, **by_class}),
     }
     called = {name: (call, {**given, "n_threads": 1}) for name, (call, given) in found.items()}
@@ -131,7 +127,7 @@ FREE = {
         [(k, "codes") for k in ("nearest", "top_k", "scores")]
         + [(k, "X") for k in ("int8 encode", "int8 nearest", "int8 rescored")]
         + [(k, "scores") for k in ("pack_signs", "rescore")]
-        + [("half_margins", "weights"), ("update_codes", "weights"), ("class_sums", "sums")]
+        + [("update_codes", "weights"), ("class_sums", "sums")]
         + [("SparseProjection", "places")],
         (0,),
     ),
@@ -144,7 +140,6 @@ FREE = {
     ("add_gram", "X"): (0,),
     ("solve_triangular", "b"): (0,),
     ("dense_scores", "X"): (0,),
-    ("group_rows", "codes"): (-1,),
     ("sparse_scores", "projection"): (0, -1),
 }
 
@@ -168,7 +163,6 @@ def test_arrays_of_the_wrong_type_shape_or_layout_are_rejected(kernel: str, name
     ("kernel", "name"),
     [
         ("pair_sums", "sums"),
-        ("flip_bits", "w"),
         ("class_sums", "sums"),
         ("add_gram", "gram"),
         ("cholesky", "matrix"),
@@ -208,14 +202,12 @@ ONES = np.full((6, 2), 255, dtype=np.uint8)
         ("rescore", "k", 3, "expected"),
         ("rescore", "n_candidates", 4, "expected"),
         ("int8 rescored", "k", 0, "expected"),
-        ("half_margins", "y", labels(0, 0, 0, 0, 0, 3), r".*\[0, 3\), found 3"),
         ("pair_sums", "y", labels(0, 0, 1, 2, 1, 2), "expected ascending"),
         ("pair_sums", "y", labels(-1, 0, 1, 1, 1, 2), ".*found -1"),
         ("pair_sums", "y", labels(0, 0, 0, 0, 0, 3), ".*found 3"),
         ("pair_sums", "tables", np.zeros((1, 20)), "expected length 21"),
         ("pair_sums", "bit", 10, "expected an index below 10"),
         ("pair_sums", "codes", ONES, ".*zeros"),
-        ("flip_bits", "w", np.zeros(3, dtype=np.int8), "expected entries"),
         ("update_codes", "n_bits", 0, "expected"),
         ("update_codes", "n_bits", 8192, ".*1 to 8191"),
         ("update_codes", "log_step", np.nan, ".*found nan"),

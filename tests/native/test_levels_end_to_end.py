@@ -78,6 +78,7 @@ def expected():
     return {kind: digests[0] for kind, digests in fit_and_predict("portable").items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", _kernels.available_levels())
 def test_models_and_predictions_are_the_same(expected, level):
     assert len({digests["codes"] for digests in expected.values()}) >= 4, "kinds do not differ"

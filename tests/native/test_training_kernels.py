@@ -76,7 +76,7 @@ def with_threads(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (10, 300), (50_000, 33), (70, 1100)])
+@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (10, 300), (9000, 33), (70, 1100)])
 def test_gram(dtype: Any, shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(1)
     Z = rng.standard_normal(shape).astype(dtype)

@@ -21,11 +21,6 @@ class Problem:
         self.row_weights = self.rng.choice([0.0, 1.0, 1.0, 1.0, 0.37, 5.1], n)
         if self.rng.random() < 0.3:
             self.row_weights[:] = 1.0
-        self.bits = self.signs(n)
-        self.weight_bits = self.signs(n_classes)
-
-    def signs(self, *shape: int) -> np.ndarray:
-        return (2 * self.rng.integers(0, 2, shape) - 1).astype(np.int8)
 
 
 def strided(array: np.ndarray) -> np.ndarray:

@@ -3,30 +3,11 @@ import pytest
 
 from bitclass.paper.losses import tabulate
 
-from ..brute_force import EVERY_LOSS, true_loss
+from ..brute_force import EVERY_LOSS
 
 
 def sigmoid(margins):
     return 1.0 / (1.0 + np.exp(-margins))
-
-
-@pytest.mark.parametrize("scale", [1.0, 0.25, 3.0])
-@pytest.mark.parametrize("loss", [*EVERY_LOSS, sigmoid])
-def test_the_quadratic_form_equals_the_loss_in_one_bit(loss, scale):
-    """alpha + beta b (p - q) + delta p q = loss(m + (p - q) b) for all eight (p, q, b)."""
-    n_bits = 9
-    delta, beta = tabulate(loss, n_bits, scale).quadratic_tables(top=0)
-
-    def value(margin):
-        return sigmoid(scale * margin) if loss is sigmoid else true_loss(loss, scale * margin)
-
-    for m in range(-2 * (n_bits - 1), 2 * n_bits - 1, 2):
-        at = m // 2 + n_bits
-        size = abs(value(m + 2)) + abs(value(m - 2))
-        for p, q, b in np.ndindex(2, 2, 2):
-            p, q, b = 2 * p - 1, 2 * q - 1, 2 * b - 1
-            form = value(m) - delta[at] + beta[at] * b * (p - q) + delta[at] * p * q
-            assert form == pytest.approx(value(m + (p - q) * b), rel=1e-9, abs=1e-9 * size)
 
 
 @pytest.mark.parametrize("top", [-40, 0, 33])

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import scipy.sparse
 from sklearn.linear_model import Ridge
 
 from bitclass.codes import pack
@@ -49,13 +48,6 @@ def test_it_is_a_ridge_on_standardised_features(n, r, dtype, alpha):
         assert explained == pytest.approx(
             1 - np.average((B - peer.predict(Z)) ** 2, axis=0, weights=weights).sum()
             / np.sum(1 - np.average(B, axis=0, weights=weights) ** 2), abs=1e-4)  # fmt: skip
-
-
-def test_sparse_rows_equal_dense_ones():
-    X, B = problem(3, 60, 6)
-    X[X < 1] = 0
-    dense, sparse = fitted(X, B)[0], fitted(scipy.sparse.csr_matrix(X), B)[0]
-    np.testing.assert_array_equal(dense.projection, sparse.projection)
 
 
 def test_constant_features_change_nothing():

@@ -1,11 +1,10 @@
 """Starting codes, by definition."""
 
 import numpy as np
-import pytest
 
 from bitclass.codes import unpack
 from bitclass.paper.ridge import standardise
-from bitclass.paper.starting_codes import STARTING_CODES, starting_codes
+from bitclass.paper.starting_codes import starting_codes
 
 
 def problem(seed=0, n=300, d=6, n_classes=8):
@@ -58,17 +57,3 @@ def test_random_codes_are_one_per_class_balanced_and_far_apart():
     np.testing.assert_array_equal(found[:200], found[200:])
     assert abs(found.mean()) < 0.02
     assert np.abs(found[:200] @ found[:200].T - 256 * np.eye(200, dtype=int)).max() < 100
-
-
-@pytest.mark.parametrize("kind", STARTING_CODES)
-def test_scaling_and_shifting_features_has_no_effect(kind):
-    X, y, weights = problem(1)
-    unit = 10.0 ** np.linspace(-2, 2, 6)
-    plain = codes(kind, X, y, weights)
-    assert mostly_equal(plain, codes(kind, (X + 30.0) * unit, y, weights))
-
-
-def test_given_codes_are_packed():
-    X, y, weights = problem()
-    given = np.random.default_rng(0).choice([-1, 1], (300, 40))
-    np.testing.assert_array_equal(codes(given, X, y, weights), given)

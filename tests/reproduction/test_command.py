@@ -35,6 +35,7 @@ def times(folder):
     return {path: path.stat().st_mtime_ns for path in folder.glob("cells/*.json")}
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_is_resumed_and_a_second_one_only_reads(tmp_path, capsys):
     out, program, started = (tmp_path / name for name in ("out", "program", "started"))
     program.write_text(f"#!/bin/sh\ntouch '{started}'; exec sleep 600\n")

@@ -17,19 +17,6 @@ from ..drawing import scene
 STORED = Path(__file__).parents[1] / "golden" / "gist_512.npy"
 
 
-def grating(side, frequency, angle):
-    """A grating with this frequency in cycles per pixel; it points at `angle`, y downwards."""
-    y, x = np.mgrid[:side, :side]
-    phase = 2 * np.pi * frequency * (x * np.cos(angle) + y * np.sin(angle))
-    grey = np.rint(128 + 100 * np.cos(phase)).astype(np.uint8)
-    return np.repeat(grey[:, :, None], 3, axis=2)
-
-
-def energy(image):
-    """Energy (scales, orientations)."""
-    return Gist().extract([image]).reshape(4, 8, 16).mean(axis=2)
-
-
 def test_the_stored_features_of_a_small_set():
     images = [scene(side, seed) for seed, side in enumerate((32, 32, 32, 64, 64, 48))]
     np.testing.assert_allclose(Gist().extract(images), np.load(STORED), rtol=0, atol=2e-5)
@@ -39,22 +26,6 @@ def test_the_stored_features_of_a_small_set():
 def test_images_of_any_size(shape):
     image = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
     assert np.isfinite(Gist().extract([Gist().prepare(image)])).all()
-
-
-def test_an_image_of_one_colour_has_no_energy():
-    np.testing.assert_allclose(energy(np.full((40, 40, 3), 77, np.uint8)), 0, atol=1e-6)
-
-
-@pytest.mark.parametrize("orientation", range(8))
-def test_gratings_find_their_orientation(orientation):
-    # The filters turn against the angle of the frequency.
-    found = energy(grating(64, 0.2, -np.pi * orientation / 8)).sum(axis=0)
-    assert found.argmax() == orientation
-
-
-@pytest.mark.parametrize("scale", range(4))
-def test_gratings_find_their_scale(scale):
-    assert energy(grating(128, 0.3 / 1.85**scale, 0.0))[:, 0].argmax() == scale
 
 
 def test_larger_images_are_shrunk_and_smaller_ones_kept():

@@ -9,7 +9,7 @@ import pytest
 from reproduction.claims import Claim, Finding, check_claims, decide, decide_ratio, summary
 from reproduction.paper import TABLE_1
 from reproduction.plan import Cell
-from reproduction.report import save_run, write_report
+from reproduction.report import merge_results, save_run, write_report
 from reproduction.results import Number, Results, read_results
 from reproduction.tables import accuracy_table, memory_table, starts_table, table_1
 
@@ -279,3 +279,14 @@ def test_the_report_is_written_again_from_its_results(written):
         assert results.outcomes[cell].pop("status") == "done"
         assert results.outcomes[cell] == pytest.approx(outcome, rel=1e-4)
     assert results.history["letters"][1]["B"] == [3.0, 2.0, 2.0]
+
+
+def test_runs_of_some_datasets_are_merged(written, tmp_path):
+    (tmp_path / "part").mkdir()
+    save_run(run("digits"), {"time limit": "90 s"}, tmp_path / "part")
+    merge_results(tmp_path, [written, tmp_path / "part"])
+    results, about = read_results(tmp_path)
+    assert results.datasets == ["digits", "letters"]
+    assert list(results.history) == ["letters"]
+    assert about["time limit"] == "60 s; 90 s"
+    assert ";" not in about["cores"]

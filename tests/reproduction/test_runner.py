@@ -48,11 +48,17 @@ def test_results_depend_on_settings():
     assert all("random_state" in text for text in texts)
 
 
-def test_a_cell_that_times_out_is_stopped_and_reported(tmp_path, monkeypatch, nothing_runs):
-    slow = program(tmp_path / "slow", "echo begun 1; echo learned 43; exec sleep 600")
+def test_a_process_is_ended_after_its_cpu_time(tmp_path):
+    cell = Cell("paper-exponential", "digits", 8191, 0)
+    outcome = run_cells([cell], None, tmp_path, 1.0)[cell]
+    assert (outcome["status"], outcome["reason"]) == ("timeout", "not done within 1 s")
+
+
+def test_a_cell_that_times_out_is_reported_and_kept(tmp_path, monkeypatch, nothing_runs):
+    slow = program(tmp_path / "slow", "echo begun 1; kill -XCPU $$")
     monkeypatch.setattr(sys, "executable", slow)
     outcome = run_cells([HINGE], None, tmp_path, 3.0)[HINGE]
-    assert (outcome["status"], outcome["limit"], outcome["learned_for"]) == ("timeout", 3.0, 42.0)
+    assert (outcome["status"], outcome["limit"], outcome["learned_for"]) == ("timeout", 3.0, 2.0)
     nothing_runs()
     # The timeout is kept for smaller limits, and tried again with a larger one.
     found = run_cells([HINGE, replace(HINGE, seed=1)], None, tmp_path, 2.0)
@@ -81,14 +87,6 @@ def test_a_cell_that_crashes_is_reported_and_tried_again(tmp_path, monkeypatch, 
     answer = program(tmp_path / "good", "echo '{\"accuracy\": 0.5}'")
     monkeypatch.setattr(sys, "executable", answer)
     assert run_cells([HINGE], None, tmp_path, 30)[HINGE]["accuracy"] == 0.5
-
-
-def test_a_failed_cell_does_not_lose_the_others(tmp_path):
-    (tmp_path / "letter16.npz").write_bytes(b"PK\x03\x04 this is no archive")
-    cells = [Cell("paper-hinge", "letters", 16, 0), HINGE]
-    found = run_cells(cells, tmp_path, tmp_path, 120)
-    assert [outcome["status"] for outcome in found.values()] == ["failed", "done"]
-    assert "letter16.npz" in found[cells[0]]["reason"]
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"outcome": {"status": "done"}}'])

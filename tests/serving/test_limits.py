@@ -100,6 +100,7 @@ SLOW = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SLOW)
 def test_slow_clients_lose_their_connection_and_disturb_nobody(many, kind):
     limits = {"head_seconds": 1.0, "body_seconds": 1.0, "send_seconds": 1.0, "connections": 50,
@@ -300,6 +301,7 @@ def test_rows_of_no_known_class_are_rejected_on_request():
     assert 'bitclass_confidence_count{model="m"} 3.0' in metrics
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_stays_near_that_of_an_idle_service(tmp_path):
     """Eight clients ask for as much as they may, at the same time."""

@@ -264,6 +264,7 @@ def test_a_broken_file_is_refused_and_the_old_model_stays(tmp_path):
     assert 'bitclass_reloads_total{model="m",result="loaded"} 1.0' in metrics
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("entry", "words"),
     [
@@ -287,6 +288,7 @@ def test_a_model_file_does_not_choose_what_is_read_or_downloaded(tmp_path, entry
     assert words in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_a_file_beside_the_model_is_used(tmp_path, n_workers):
     served = services.image_model()

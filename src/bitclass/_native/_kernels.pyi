@@ -128,9 +128,6 @@ class SparseProjection:
         /,
     ) -> tuple[Longs, Ints, Ints]: ...
 
-def half_margins(
-    codes: Codes, weights: Codes, own: Labels, n_threads: int, /
-) -> NDArray[np.int16]: ...
 def pair_sums(
     codes: Codes,
     weights: Codes,
@@ -142,7 +139,6 @@ def pair_sums(
     n_threads: int,
     /,
 ) -> None: ...
-def flip_bits(H: Doubles, g: Doubles, w: NDArray[np.int8], n_threads: int, /) -> float: ...
 def update_codes(
     codes: Codes,
     weights: Codes,
@@ -154,7 +150,6 @@ def update_codes(
     n_threads: int,
     /,
 ) -> tuple[Codes, Doubles]: ...
-def group_rows(labels: Labels, codes: Codes, n_threads: int, /) -> tuple[Labels, Labels, int]: ...
 def class_sums(
     X: NDArray[Any], labels: Labels, row_weights: Doubles, sums: Doubles, n_threads: int, /
 ) -> None: ...

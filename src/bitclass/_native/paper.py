@@ -14,38 +14,11 @@ from numpy.typing import NDArray
 from bitclass._native import _kernels
 from bitclass._native.training import run_kernel
 
-__all__ = [
-    "RELATIVE_TOLERANCE",
-    "flip_bits",
-    "group_rows",
-    "half_margins",
-    "pair_sums",
-    "update_codes",
-]
+__all__ = ["RELATIVE_TOLERANCE", "pair_sums", "update_codes"]
 
 #: A difference of two sums that is smaller than this fraction of them is rounding error: the
 #: current bit is kept.
 RELATIVE_TOLERANCE = _kernels.RELATIVE_TOLERANCE
-
-
-def half_margins(
-    codes: NDArray[np.uint8],
-    weights: NDArray[np.uint8],
-    y: NDArray[np.intp],
-) -> NDArray[np.int16]:
-    """Half the margins of every row against every class.
-
-    Parameters
-    ----------
-    codes : (n, bytes) packed
-    weights : (C, bytes) packed
-    y : (n,) index of each row's class
-
-    Returns
-    -------
-    (n, C) int16, ``Hamming(w_y, b) - Hamming(w_c, b)``; 0 in column y.
-    """
-    return run_kernel(_kernels.half_margins, codes, weights, y)
 
 
 def pair_sums(
@@ -76,35 +49,6 @@ def pair_sums(
         not changed.
     """
     run_kernel(_kernels.pair_sums, codes, weights, bit, y, row_weights, tables, changed=sums)
-
-
-def flip_bits(
-    H: NDArray[np.float64],
-    g: NDArray[np.float64],
-    w: NDArray[np.int8],
-) -> tuple[NDArray[np.int8], float]:
-    """Bit flipping, the paper's Algorithm 1: flip the bit of steepest descent until none improves.
-
-    Minimises ``f(w) = w' H w / 2 + g . w`` over -1/+1 vectors, starting from `w`.
-
-    Parameters
-    ----------
-    H : (C, C) symmetric, diagonal 0
-    g : (C,)
-    w : (C,) the starting point, -1/+1
-
-    Returns
-    -------
-    w : (C,) a point that no single flip improves
-    decrease : float, decrease of f (>= 0)
-
-    Raises
-    ------
-    ValueError
-        If the diagonal is not 0, or if flips do not end because H is not symmetric.
-    """
-    w = np.array(w, order="C")
-    return w, run_kernel(_kernels.flip_bits, H, g, changed=w)
 
 
 def update_codes(
@@ -140,23 +84,3 @@ def update_codes(
     return run_kernel(
         _kernels.update_codes, codes, weights, y, row_weights, n_bits, values, log_step
     )
-
-
-def group_rows(
-    labels: NDArray[np.intp],
-    codes: NDArray[np.uint8],
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Group rows with equal label and code.
-
-    Parameters
-    ----------
-    labels : (n,)
-    codes : (n, bytes) packed
-
-    Returns
-    -------
-    first : (g,) the first row of each group; groups are ordered by label, then by first appearance
-    inverse : (n,) index of each row's group
-    """
-    first, inverse, n_groups = run_kernel(_kernels.group_rows, labels, codes)
-    return first[:n_groups].copy(), inverse

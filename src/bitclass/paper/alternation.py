@@ -25,13 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native.paper import (
-    RELATIVE_TOLERANCE,
-    group_rows,
-    half_margins,
-    pair_sums,
-    update_codes,
-)
+from bitclass._native import HammingIndex
+from bitclass._native.paper import RELATIVE_TOLERANCE, pair_sums, update_codes
 from bitclass.codes import pack, sign, unpack
 from bitclass.paper.bqp import Solver
 from bitclass.paper.losses import LossTable
@@ -50,7 +45,7 @@ __all__ = [
 ]
 
 _LOOKUPS_PER_CALL = 1 << 31
-# Size of a block of margins; temporaries take eight times as much.
+# Size of a block of margins; temporaries take four times as much.
 _BLOCK_BYTES = 4 << 20
 
 #: One entry per bit update: the logarithm of the objective after bit `bit` was updated in the
@@ -253,7 +248,10 @@ class Groups:
         sample_weight: NDArray[np.float64],
     ) -> Groups:
         """Group samples: labels (n,), packed codes (n, bytes), weights (n,)."""
-        first, inverse = group_rows(labels, codes)
+        # Rows of bytes, ordered by label: the most significant byte comes first.
+        keys = np.column_stack([labels.astype(">u8")[:, None].view(np.uint8), codes])
+        rows = np.ascontiguousarray(keys).view(f"V{keys.shape[1]}").ravel()
+        _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
         summed = np.bincount(inverse, weights=sample_weight, minlength=len(first))
         return cls(labels[first], codes[first], summed.astype(np.float64), inverse)
 
@@ -310,13 +308,15 @@ def _largest_half_margin(groups: Groups, weights: NDArray[np.int8]) -> int:
 
 def _half_margins(
     groups: Groups, weights: NDArray[np.int8]
-) -> Iterator[tuple[slice, NDArray[np.int16]]]:
+) -> Iterator[tuple[slice, NDArray[np.int32]]]:
     """Yield blocks of groups and their half margins (m, C) against all classes."""
-    packed = pack(weights)
-    rows_per_block = max(1, _BLOCK_BYTES // (2 * len(weights)))
+    index, n_bits = HammingIndex(pack(weights)), weights.shape[1]
+    rows_per_block = max(1, _BLOCK_BYTES // (4 * len(weights)))
     for start in range(0, len(groups.labels), rows_per_block):
         rows = slice(start, start + rows_per_block)
-        yield rows, half_margins(groups.codes[rows], packed, groups.labels[rows])
+        scores = index.scores(groups.codes[rows], n_bits)
+        own = np.take_along_axis(scores, groups.labels[rows, None], axis=1)
+        yield rows, (scores - own) // 2
 
 
 def _entries(

@@ -1,8 +1,8 @@
 """Solvers of problem (9), the binary quadratic program ``f(w) = w' H w / 2 + g.w`` of one bit.
 
+H, which is symmetric and has the diagonal 0, and g are computed by `alternation.quadratic_program`.
+
 *Bit flipping*, the paper's Algorithm 1, flips the bit of steepest descent until no flip improves f.
-It is the compiled kernel `flip_bits`; tests/native/reference.py has a NumPy reference. H and g are
-computed by `alternation.quadratic_program`.
 
 *Minimum cut*: for a convex loss every entry of H is <= 0, so the program is submodular, and the
 global minimum is a minimum cut between the classes with bit +1 and those with bit -1.
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from bitclass._native.paper import RELATIVE_TOLERANCE, flip_bits
+from bitclass._native.paper import RELATIVE_TOLERANCE
 
-__all__ = ["SOLVERS", "Solver", "cut_bits"]
+__all__ = ["SOLVERS", "Solver", "cut_bits", "flip_bits"]
 
 #: Takes H (C, C), g (C,) and the current bits (C,); returns better bits and the decrease of f.
 Solver = Callable[
@@ -31,6 +31,39 @@ Solver = Callable[
 # the residual in finer units, so a few passes reach double precision.
 _MAX_UNITS = float(1 << 29)
 _PRECISION = 1e-15
+
+
+def flip_bits(
+    H: NDArray[np.float64], g: NDArray[np.float64], w: NDArray[np.int8]
+) -> tuple[NDArray[np.int8], float]:
+    """Algorithm 1: minimise ``f(w) = w' H w / 2 + g . w`` over -1/+1 vectors by single flips.
+
+    Parameters
+    ----------
+    H : (C, C) symmetric, diagonal 0
+    g : (C,)
+    w : (C,) the current bits
+
+    Returns
+    -------
+    w : (C,) a point that no single flip improves
+    decrease : float, decrease of f (>= 0)
+    """
+    w, decrease = w.copy(), 0.0
+    # Sums along rows, not a product: that of BLAS depends on the number of threads.
+    slope = (H * w).sum(axis=1) + g
+    tolerance = RELATIVE_TOLERANCE * (np.abs(H).sum(axis=1) + np.abs(g))
+    while True:
+        gains = w * slope  # flipping c changes f by -2 * gains[c]
+        gains[gains <= tolerance] = 0.0
+        best = int(np.argmax(gains))
+        if not gains[best] > 0:
+            return w, decrease
+        # Among gains that are equal up to rounding, take the lowest index: noise must not choose.
+        c = int(np.argmax(gains >= gains[best] - tolerance[best]))
+        decrease += 2.0 * float(gains[c])
+        w[c] = -w[c]
+        slope += H[c] * (2.0 * w[c])
 
 
 def _maximum_flow_residual(

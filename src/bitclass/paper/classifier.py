@@ -25,6 +25,7 @@ from bitclass.paper.losses import LOSSES, LossTable, tabulate
 from bitclass.paper.ridge import Rows, solve_ridge, standardise, temperature
 from bitclass.paper.starting_codes import STARTING_CODES, starting_codes
 from bitclass.predictor import ACCEPTED, PackedPredictor
+from bitclass.report import make_summary
 from bitclass.storage import ProjectionType
 from bitclass.storage import save as save_model
 
@@ -247,7 +248,7 @@ class PaperClassifier(PackedPredictor):
         return table
 
     def _checked_rows(
-        self, X: Any, y: NDArray[Any], sample_weight: ArrayLike | None
+        self, X: Any, y: NDArray[Any], sample_weight: Any
     ) -> tuple[Rows, str | NDArray[Any], NDArray[Any]]:
         """Rows of positive weight, the name or array of their starting codes, and the classes."""
         n, n_features = X.shape
@@ -257,11 +258,13 @@ class PaperClassifier(PackedPredictor):
                 "BinaryCodeClassifier has no such limit"
             )
         check_classification_targets(y)
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        sample_weight = _check_sample_weight(
+            sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        )
         start = self._checked_start(n)
-        if not weights.all():
-            kept = np.flatnonzero(weights)
-            X, y, weights = X[kept], y[kept], weights[kept]
+        if not sample_weight.all():
+            kept = np.flatnonzero(sample_weight)
+            X, y, sample_weight = X[kept], y[kept], sample_weight[kept]
             start = start if isinstance(start, str) else start[kept]
         classes, labels = np.unique(y, return_inverse=True)
         if len(classes) < 2:
@@ -269,7 +272,7 @@ class PaperClassifier(PackedPredictor):
             raise ValueError(
                 f"y must have samples (of positive weight) of at least 2 classes, found {found}"
             )
-        return standardise(X, labels, weights), start, classes
+        return standardise(X, labels, sample_weight), start, classes
 
     def _checked_start(self, n_rows: int) -> str | NDArray[Any]:
         """The name of the starting codes, or an array (n, r) of them."""
@@ -292,28 +295,17 @@ class PaperClassifier(PackedPredictor):
 
     def _summary(self, loss: str, n_rows: int) -> dict[str, Any]:
         """The JSON summary saved in model files."""
-        history, codes = self.objective_history_, self.initial_codes
-        last = float(history["log_objective"][-1])
-        summary: dict[str, Any] = {
-            "parameters": {
-                "estimator": type(self).__name__,
-                "n_bits": int(self.n_bits),
-                "loss": loss,
-                "scale": float(self.scale),
-                "solver": self.solver,
-                "max_iter": int(self.max_iter),
-                "alpha": float(self.alpha),
-                "initial_codes": codes if isinstance(codes, str) else "array",
-            },
-            "paper": {
-                "n_rows": n_rows,
-                "n_iter": int(self.n_iter_),
-                "log_objective": last if np.isfinite(last) else None,
-            },
+        parameters = {"estimator": type(self).__name__, **self.get_params(deep=False), "loss": loss}
+        if not isinstance(self.initial_codes, str):
+            parameters["initial_codes"] = "array"
+        last = float(self.objective_history_["log_objective"][-1])
+        learned = {
+            "n_rows": n_rows,
+            "n_iter": self.n_iter_,
+            "log_objective": last if np.isfinite(last) else None,
         }
-        if hasattr(self, "feature_names_in_"):
-            summary["feature_names"] = [str(name) for name in self.feature_names_in_]
-        return summary
+        names = getattr(self, "feature_names_in_", None)
+        return make_summary(parameters, feature_names=names) | {"paper": learned}
 
     def _print_line(self, line: str) -> None:
         if self.verbose:
@@ -321,10 +313,7 @@ class PaperClassifier(PackedPredictor):
 
     def packed(self) -> PackedModel:
         """The model without the estimator: all that prediction needs."""
-        return self._fitted_model()
-
-    def _fitted_model(self, *, update: bool = False) -> PackedModel:
-        check_is_fitted(self)
+        check_is_fitted(self, "_model")
         return self._model
 
     def save(
@@ -332,6 +321,3 @@ class PaperClassifier(PackedPredictor):
     ) -> None:
         """Save the model to a file, which `bitclass.load` reads: see `bitclass.storage.save`."""
         save_model(path, self.packed(), projection=projection)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_model")
