@@ -208,11 +208,10 @@ def _sentences() -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]
 
 def _hashed(texts: Sequence[str], y: Any, test: Sequence[str], y_test: Any) -> Problem:
     """Rows of n-grams, without the columns that no training text has."""
-    from bitclass.text import NgramHasher
+    from bitclass.text import csr_rows, fit_ngrams
 
-    hasher = NgramHasher().fit(texts)
-    X, X_test = hasher.transform(texts), hasher.transform(test)
-    return Problem(X.tocsr(), y, X_test.tocsr(), y_test)
+    features = fit_ngrams([texts])
+    return Problem(csr_rows(features, texts), y, csr_rows(features, test), y_test)
 
 
 def texts(per_class: int, seed: int) -> Problem:

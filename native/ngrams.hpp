@@ -66,7 +66,7 @@ public:
     NgramExtractor(const NgramLengths& lengths, int column_bits, const float* weights);
 
     struct Row {
-        explicit Row(const NgramExtractor& hasher) : counter(hasher.lengths_, hasher.column_bits_) {}
+        explicit Row(const NgramExtractor& extractor) : counter(extractor.lengths_, extractor.column_bits_) {}
         NgramCounter counter;
         std::vector<std::int32_t> columns;
         std::vector<float> values;
@@ -91,7 +91,7 @@ struct SparseProjection;
 // Predicts texts in one pass: the nearest class of each, or, unless n_candidates is 0, the best of the n_candidates
 // nearest by real-valued codes, with its score. Equivalent to predict and predict_rescored of encode.hpp on the rows of
 // the texts.
-void predict_texts(const NgramExtractor& hasher, const SparseProjection& projection, const HammingIndex& index,
+void predict_texts(const NgramExtractor& extractor, const SparseProjection& projection, const HammingIndex& index,
                    const std::vector<std::string_view>& texts, std::size_t n_candidates, Found found,
                    int n_threads);
 

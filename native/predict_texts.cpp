@@ -6,17 +6,17 @@
 
 namespace bitclass {
 
-void predict_texts(const NgramExtractor& hasher, const SparseProjection& projection, const HammingIndex& index,
+void predict_texts(const NgramExtractor& extractor, const SparseProjection& projection, const HammingIndex& index,
                    const std::vector<std::string_view>& texts, std::size_t n_candidates, Found found,
                    int n_threads) {
     constexpr std::size_t kTextsPerChunk = 32;
     parallel_for(chunks_of(texts.size(), kTextsPerChunk), n_threads, [&](std::size_t chunk) {
         const std::size_t start = chunk * kTextsPerChunk;
         const std::size_t n = std::min(kTextsPerChunk, texts.size() - start);
-        NgramExtractor::Row row(hasher);
+        NgramExtractor::Row row(extractor);
         std::vector<std::int64_t> starts{0};
         for (std::size_t i = start; i < start + n; ++i) {
-            hasher.append(texts[i].data(), texts[i].size(), row);
+            extractor.append(texts[i].data(), texts[i].size(), row);
             starts.push_back(static_cast<std::int64_t>(row.columns.size()));
         }
         std::vector<float> scores(n * projection.n_bits);

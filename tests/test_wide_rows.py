@@ -135,11 +135,11 @@ def test_gradient_of_rows_compared_with_class_means():
     """Rows that agree with the others of their class and with no other class have no loss."""
     codes = np.array([[3, 3, 3, 3], [-3, 3, -3, 3], [3, -3, -3, -3]], dtype=np.float32)
     y, ones = np.repeat(np.arange(3), 2), np.ones(6, dtype=np.float32)
-    loss, gradient = _gradient_by_means(codes[y], y, ones, (2.0, 2.0))
+    loss, gradient = _gradient_by_means(codes[y], y, ones, 2.0)
     assert loss < 0.05
     moved = codes[y].copy()
     moved[0] = codes[1]
-    worse, gradient = _gradient_by_means(moved, y, ones, (2.0, 2.0))
+    worse, gradient = _gradient_by_means(moved, y, ones, 2.0)
     assert worse > loss
     assert (gradient[0] * (codes[0] - codes[1]) <= 0).all()
 

@@ -8,8 +8,8 @@ namespace {
 
 // Any bytes, in an array of the exact size: no byte past the end may be read.
 void check_rows(Random& random, const NgramLengths& lengths, int column_bits) {
-    const NgramExtractor hasher(lengths, column_bits, nullptr);
-    NgramExtractor::Row row(hasher);
+    const NgramExtractor extractor(lengths, column_bits, nullptr);
+    NgramExtractor::Row row(extractor);
     for (int text = 0; text < 300; ++text) {
         auto bytes = random.bytes(static_cast<std::size_t>(random.integer(0, 40)));
         for (auto& byte : bytes) {
@@ -19,7 +19,7 @@ void check_rows(Random& random, const NgramLengths& lengths, int column_bits) {
         }
         row.columns.clear();
         row.values.clear();
-        const std::size_t n = hasher.append(reinterpret_cast<const char*>(bytes.data()), bytes.size(), row);
+        const std::size_t n = extractor.append(reinterpret_cast<const char*>(bytes.data()), bytes.size(), row);
         CHECK(row.columns.size() == n && row.values.size() == n);
         double squares = 0.0;
         for (std::size_t i = 0; i < n; ++i) {

@@ -11,7 +11,7 @@ import numpy as np
 from bitclass.codes import pack
 from bitclass.report import Epoch, Report
 from bitclass.storage import Content, encode_labels, write_file
-from bitclass.text import NgramHasher
+from bitclass.text import fit_ngrams
 
 from ..format_reader import Reader
 
@@ -58,7 +58,7 @@ def models():
         "anchor_scale": rng.uniform(1, 3, 12).astype(np.float32),
         "anchor_gamma": np.array([0.05]),
     }
-    features = NgramHasher(1 << 10).fit(TEXTS).features_
+    features = fit_ngrams([TEXTS], n_columns=1 << 10)
     text = {
         "centre": None,
         "columns": features.columns.astype(np.int32),

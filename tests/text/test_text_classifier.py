@@ -11,7 +11,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict
 
 import bitclass
 from bitclass import BinaryCodeClassifier, ModelFileError, TextClassifier
-from bitclass.text import NgramHasher
+from bitclass.text import csr_rows, fit_ngrams
 
 from ..text_models import fitted, sentences
 
@@ -23,7 +23,7 @@ def problem():
 
 def test_it_is_the_classifier_of_features_on_the_rows_of_its_n_grams(problem):
     texts, labels, classifier = problem
-    X = NgramHasher().fit_transform(texts)
+    X = csr_rows(fit_ngrams([texts]), texts)
     other = BinaryCodeClassifier(64, random_state=0).fit(X, labels)
     np.testing.assert_array_equal(classifier.weights_, other.weights_)
     np.testing.assert_array_equal(classifier.projection_, other.projection_)
@@ -82,6 +82,23 @@ def test_an_error_leaves_the_estimator_as_it_was(problem, X, message):
         TextClassifier(kernel="rbf").fit(texts, sentences()[1])
     with pytest.raises(ValueError, match="char_ngrams must be"):
         TextClassifier(char_ngrams=(0, 2)).fit(texts, sentences()[1])
+
+
+def test_texts_of_no_known_class_are_rejected_also_after_loading(tmp_path):
+    """`reject` and `unknown_label` were parameters of the classifier of features only."""
+    texts, labels, classifier = fitted(reject=0.2, unknown_label="other")
+    unknown = ["zxq wvk", "jjj kkk qqq", "0815"]
+    found = classifier.predict(unknown + texts)
+    assert found.tolist() == ["other"] * 3 + labels.tolist()
+    classifier.save(tmp_path / "model")
+    for load in (bitclass.load, TextClassifier.load):
+        again = load(tmp_path / "model")
+        assert (again.reject, again.unknown_label) == (0.2, "other")
+        np.testing.assert_array_equal(again.predict(unknown + texts), found)
+    again.reject = 0
+    assert "other" not in again.predict(unknown)
+    with pytest.raises(ValueError, match="unknown_label must be None or of the type of the labels"):
+        fitted(reject=0.05, unknown_label=3)
 
 
 def test_a_saved_model_goes_on_learning(problem, tmp_path):

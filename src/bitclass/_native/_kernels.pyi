@@ -120,7 +120,7 @@ class SparseProjection:
     def scores(self, indptr: Longs, indices: Ints, data: Floats, n_threads: int, /) -> Floats: ...
     def predict_texts(
         self,
-        hasher: NgramExtractor,
+        extractor: NgramExtractor,
         index: HammingIndex,
         texts: Texts,
         n_candidates: int,

@@ -2,14 +2,15 @@
 
 from bitclass.embeddings import SentenceEmbeddings, embeddings_named, recorded_embeddings
 from bitclass.text.classifier import TextClassifier
-from bitclass.text.hasher import NgramHasher
+from bitclass.text.ngrams import csr_rows, fit_ngrams
 from bitclass.text.rows import open_texts
 
 __all__ = [
-    "NgramHasher",
     "SentenceEmbeddings",
     "TextClassifier",
+    "csr_rows",
     "embeddings_named",
+    "fit_ngrams",
     "open_texts",
     "recorded_embeddings",
 ]

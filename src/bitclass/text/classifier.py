@@ -20,7 +20,7 @@ from bitclass.embeddings import SentenceEmbeddings, recorded_embeddings
 from bitclass.model import PackedModel
 from bitclass.report import Epoch
 from bitclass.storage import ModelFileError, ProjectionType
-from bitclass.text.hasher import NgramHasher, csr_rows
+from bitclass.text.ngrams import csr_rows, fit_ngrams
 from bitclass.training.fit import Fitted
 from bitclass.training.settings import Settings
 from bitclass.training.sums import Collected
@@ -50,10 +50,11 @@ class TextClassifier(BinaryCodeClassifier):
     min_df : int, default=2
         N-grams that occur in fewer texts are ignored.
     idf_power : float, default=0.5
-        Power of the inverse document frequencies: see `NgramHasher`.
-    alpha, refine, kernel, n_anchors, gamma, rescore, class_weight, prior, reject, unknown_label,
-    keep_sums, n_jobs, max_time, random_state, verbose
+        Power of the inverse document frequencies: see `fit_ngrams`.
+    alpha, refine, kernel, n_anchors, gamma, rescore, class_weight, prior
         As for `BinaryCodeClassifier`. `kernel` applies to embeddings only.
+    reject, unknown_label, keep_sums, n_jobs, max_time, random_state, verbose
+        As for `BinaryCodeClassifier`.
 
     Attributes
     ----------
@@ -79,7 +80,7 @@ class TextClassifier(BinaryCodeClassifier):
     True
     """
 
-    # The hasher and the embeddings check theirs.
+    # `fit_ngrams` and the embeddings check theirs.
     _parameter_constraints: dict[str, Any] = PARAMETER_CONSTRAINTS | dict.fromkeys(
         ("embedding", "char_ngrams", "word_ngrams", "min_df", "idf_power"), "no_validation"
     )
@@ -324,22 +325,18 @@ class TextClassifier(BinaryCodeClassifier):
             return
         if self.kernel is not None:
             raise ValueError(f"kernel={self.kernel!r} needs an embedding, found embedding=None")
-        hasher = NgramHasher(
+        self._extractor = fit_ngrams(
+            batches,
             char_ngrams=self.char_ngrams,
             word_ngrams=self.word_ngrams,
             min_df=self.min_df,
             idf_power=self.idf_power,
         )
-        for texts in batches:
-            hasher.partial_fit(texts)
-        hasher.check_columns()
-        self._extractor = hasher.features_
 
     def _rows(self, texts: Texts) -> Features:
-        texts = as_texts(texts)
         if isinstance(self._extractor, NgramFeatures):
             return csr_rows(self._extractor, texts)
-        return self._extractor.rows(texts)
+        return self._extractor.rows(as_texts(texts))
 
     def _start(
         self,

@@ -19,12 +19,12 @@ __all__ = ["Compaction", "compactions", "in_four_bits", "loss", "with_columns"]
 Compaction = Callable[[Candidate], Candidate]
 
 # Shares of the columns that may be kept, smallest first.
-_KEPT_SHARES = (0.35, 0.4, 0.5, 0.6, 0.7, 0.8)
+_KEPT_SHARES = (0.4, 0.5, 0.6, 0.7, 0.8)
 # Of fewer rows, too few judge to see which columns other rows will miss.
 _MIN_ROWS_TO_PRUNE = 10_000
 # Rise of the `loss` from which on the judged rows miss columns, or more than four bits. Noise of
 # rounding costs likelihood before it costs accuracy.
-_MAX_LOSS_OF_COLUMNS, _MAX_LOSS_OF_ROUNDING = 0.01, 0.05
+_MAX_LOSS_OF_COLUMNS, _MAX_LOSS_OF_ROUNDING = 0.02, 0.05
 
 
 def compactions(sums: Sums) -> list[tuple[list[Compaction], float]]:

@@ -370,7 +370,7 @@ class MeanSteps(Steps):
         """Update the projection on all rows of some classes, which `y` (m,) ascending tells."""
         self.n_steps += 1
         loss, by_scores = _gradient_by_means(
-            self.projection.scores(rows), y, weights, self.objective.sharpness
+            self.projection.scores(rows), y, weights, self.objective.sharpness[1]
         )
         self._losses.append(loss)
         self._move(rows, by_scores)
@@ -380,7 +380,7 @@ def _gradient_by_means(
     F: NDArray[np.float32],
     y: NDArray[np.intp],
     row_weights: NDArray[np.float32],
-    sharpness: tuple[float, float],
+    sharpness: float,
 ) -> tuple[float, NDArray[np.float32]]:
     """Loss of rows compared with class means, and its gradient by their scores F (m, r).
 
@@ -399,30 +399,22 @@ def _gradient_by_means(
     values, of_classes, of_others = np.tanh(F), signs(means), signs(others)
     n_compared = max(1, int(np.count_nonzero(has_others)))
     shares = (has_others * row_weights / n_compared).astype(np.float32)
-    at, loss = (np.arange(len(y)), place), 0.0
-    by_scores, by_others = np.zeros_like(F), np.zeros_like(F)
-    by_classes = np.zeros_like(means)
-    for inputs, sharp, share in (
-        (signs(F), sharpness[0], _SHARE_OF_SIGNS),
-        (values, sharpness[1], 1.0 - _SHARE_OF_SIGNS),
-    ):
-        slopes = inputs @ of_classes.T
-        slopes[at] = np.einsum("mr,mr->m", inputs, of_others)
-        slopes *= np.float32(sharp)
-        slopes -= slopes.max(axis=1, keepdims=True)
-        np.exp(slopes, out=slopes)
-        slopes /= slopes.sum(axis=1, keepdims=True)
-        loss -= share * float(shares @ np.log(slopes[at] + np.float32(_TINY)))
-        slopes[at] -= 1.0
-        slopes *= (np.float32(share * sharp) * shares)[:, None]
-        own = slopes[at][:, None]
-        slopes[at] = 0.0
-        by_scores += slopes @ of_classes
-        by_scores += own * of_others
-        by_others += own * inputs
-        by_classes += slopes.T @ inputs
-    # Straight-through: the derivative of tanh also replaces that of sign.
+    at = np.arange(len(y)), place
+    slopes = values @ of_classes.T
+    slopes[at] = np.einsum("mr,mr->m", values, of_others)
+    slopes *= np.float32(sharpness)
+    slopes -= slopes.max(axis=1, keepdims=True)
+    np.exp(slopes, out=slopes)
+    slopes /= slopes.sum(axis=1, keepdims=True)
+    loss = -float(shares @ np.log(slopes[at] + np.float32(_TINY)))
+    slopes[at] -= 1.0
+    slopes *= (np.float32(sharpness) * shares)[:, None]
+    own = slopes[at][:, None]
+    slopes[at] = 0.0
+    by_scores = slopes @ of_classes + own * of_others
+    by_others, by_classes = own * values, slopes.T @ values
     by_scores *= 1.0 - values * values
+    # Straight-through: the derivative of tanh replaces that of the signs of means.
     by_classes *= (1.0 - np.tanh(means) ** 2) / totals
     by_others *= (1.0 - np.tanh(others) ** 2) / left
     # The mean of the others contains all rows of the class but one.

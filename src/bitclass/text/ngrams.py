@@ -1,0 +1,98 @@
+"""N-grams of texts: document frequencies, and sparse rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import scipy.sparse as sp
+
+from bitclass._native.ngrams import Lengths, NgramFeatures, as_texts
+
+__all__ = ["csr_rows", "fit_ngrams"]
+
+MAX_IDF_POWER = 2
+
+
+def fit_ngrams(
+    batches: Iterable[Iterable[str | bytes]],
+    *,
+    n_columns: int = 2**18,
+    char_ngrams: Lengths = (1, 3),
+    word_ngrams: Lengths = (1, 2),
+    min_df: int = 2,
+    idf_power: float = 0.5,
+) -> NgramFeatures:
+    """Count the texts in which n-grams occur, and weight the n-grams by that.
+
+    A hash of its characters gives each n-gram a column and a sign, so there is no vocabulary.
+
+    Parameters
+    ----------
+    batches : iterable of iterables of str or bytes
+    n_columns : int, default=2**18
+        Number of columns, a power of two from 256 to 2**20.
+    char_ngrams : (int, int) or None, default=(1, 3)
+        Minimum and maximum length of character n-grams, within words and their boundaries.
+    word_ngrams : (int, int) or None, default=(1, 2)
+        Minimum and maximum length of word n-grams.
+    min_df : int, default=2
+        Columns that occur in fewer texts are ignored.
+    idf_power : float, default=0.5
+        The weight of a column is ``(1 + log((1 + n) / (1 + df))) ** idf_power``: 1 for the usual
+        inverse document frequencies, 0 for no weighting.
+
+    Returns
+    -------
+    NgramFeatures
+        From which `csr_rows` makes rows.
+
+    Examples
+    --------
+    >>> texts = ["book a table for two", "what is the weather", "book a flight"]
+    >>> features = fit_ngrams([texts], n_columns=1024, char_ngrams=None)
+    >>> csr_rows(features, ["book a taxi"]).shape
+    (1, 1024)
+    """
+    is_integer = isinstance(min_df, (int, np.integer)) and not isinstance(min_df, bool)
+    if not is_integer or min_df < 1:
+        raise ValueError(f"min_df must be an integer of at least 1, found {min_df!r}")
+    if not isinstance(idf_power, (int, float, np.number)) or not 0 <= idf_power <= MAX_IDF_POWER:
+        raise ValueError(
+            f"idf_power must be a number from 0 to {MAX_IDF_POWER}, found {idf_power!r}"
+        )
+    unweighted = NgramFeatures(n_columns, char_ngrams, word_ngrams)
+    counts, n_texts = np.zeros(unweighted.n_columns, dtype=np.int64), 0
+    for batch in batches:
+        texts = as_texts(batch)
+        counts += np.bincount(unweighted.rows(texts)[1], minlength=len(counts))
+        n_texts += len(texts)
+    columns = np.flatnonzero(counts >= min_df).astype(np.uint32)
+    if len(columns) == 0:
+        raise ValueError(
+            f"X must contain texts with n-grams that occur in at least min_df={min_df} of them, "
+            f"found none in {n_texts} texts, which may be empty or all different"
+        )
+    idf = (1.0 + np.log((1.0 + n_texts) / (1.0 + counts[columns]))) ** idf_power
+    return NgramFeatures(n_columns, char_ngrams, word_ngrams, columns, idf.astype(np.float32))
+
+
+def csr_rows(features: NgramFeatures, texts: Iterable[str | bytes]) -> sp.csr_matrix:
+    """Sparse rows of texts, by their n-grams.
+
+    Parameters
+    ----------
+    features : NgramFeatures
+    texts : iterable of n str or bytes
+
+    Returns
+    -------
+    CSR matrix of shape (n, n_columns), float32
+        Rows have unit length, or no entries.
+    """
+    texts = as_texts(texts)
+    indptr, indices, values = features.rows(texts)
+    shape = (len(texts), features.n_columns)
+    matrix = sp.csr_matrix((values, indices, indptr), shape=shape, copy=False)
+    matrix.has_canonical_format = True
+    return matrix
