@@ -79,14 +79,14 @@ def test_fit_gives_the_model_of_the_library(folder, fitted, ending):
     [
         (("--kernel", "rbf"), {"kernel": "rbf"}),
         (
-            ("--class-weight", "balanced", "--prior", "uniform", "--seed", 3, "--refine"),
-            {"class_weight": "balanced", "prior": "uniform", "random_state": 3, "refine": True},
+            ("--class-weight", "balanced", "--prior", "uniform", "--refine"),
+            {"class_weight": "balanced", "prior": "uniform", "refine": True},
         ),
     ],
 )
 def test_options_are_parameters_of_the_library(folder, tmp_path, options, parameters):
     succeed("fit", folder / "train.npz", "--model", tmp_path / "m", "--bits", 32, *options)
-    fitted = BinaryCodeClassifier(32, **{"random_state": 0} | parameters).fit(*rows(0, 300))
+    fitted = BinaryCodeClassifier(32, random_state=0, **parameters).fit(*rows(0, 300))
     model = library.load(tmp_path / "m")
     np.testing.assert_array_equal(model.weights, fitted.packed().weights)
     assert model.summary["parameters"] == fitted.packed().summary["parameters"]

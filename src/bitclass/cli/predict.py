@@ -21,9 +21,7 @@ from bitclass.cli.data import (
     RowOptions,
     check_outputs,
     files_in,
-    input_of,
     load_model,
-    open_rows_for,
     takes_texts,
     with_standard_input,
 )
@@ -53,7 +51,14 @@ def command(
     ],
     text: Annotated[str | None, typer.Option(metavar="NAME", help="Text column.")] = None,
     features: options.Features = None,
-    format: options.Format = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="csv, jsonl, parquet, arrow, npy, npz, svmlight, or lines (one text per line); by "
+            "default from the file extension.",
+        ),
+    ] = None,
     id: Annotated[
         list[str] | None,
         typer.Option("--id", metavar="NAME", help="Column to copy to the output; may be repeated."),
@@ -111,7 +116,7 @@ def command(
     with contextlib.ExitStack() as stack:
         if rows is None:
             paths, row_options = stack.enter_context(with_standard_input(data, row_options))
-            rows = open_rows_for(packed, model, paths, row_options, labelled=False)
+            rows = row_options.open_for(packed, model, paths, labelled=False)
         results = _results(packed, rows, top, probabilities, typicality, reject, explain)
         stack.enter_context(contextlib.closing(results))
         file = sys.stdout if out is None else stack.enter_context(atomic_write(out))
@@ -161,7 +166,7 @@ def _results(
         contextlib.closing(progress.batches("predicting", rows)) as batches,
     ):
         for batch in batches:
-            X = input_of(batch)
+            X, *_ = batch.pair
             copied = dict(batch.columns)
             if names is not None:
                 copied["image"] = np.array(names[batch.first_row : batch.first_row + len(batch)])

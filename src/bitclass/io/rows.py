@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,8 +111,7 @@ class Rows(ABC):
         """
         with closing(self.batches()) as batches:
             for batch in batches:
-                pair = (batch.X if batch.texts is None else batch.texts, batch.labels)
-                yield pair if batch.sample_weight is None else (*pair, batch.sample_weight)
+                yield batch.pair
 
     def load(self) -> Batch:
         """Read all rows into memory, as one batch."""
@@ -148,6 +147,8 @@ class FileRows(Rows):
         self.is_sparse = first.is_sparse
         self.paths = [source.path for source in (*sources, *label_sources)]
         described = [_description(files) for files in (sources, label_sources) if files]
+        if "text" in self._roles:
+            described[0] += f", texts {self._roles['text']!r}"
         self.description = "\n".join(described)
         self._rows_per_batch = rows_per_batch or self._default_rows_per_batch()
 
@@ -333,8 +334,8 @@ def _description(sources: Sequence[Source]) -> str:
 def open_rows(
     paths: PathLike | Sequence[PathLike],
     *,
-    features: str | int | Sequence[str | int] | bool | None = None,
-    labels: str | int | bool | None = None,
+    features: str | int | Sequence[str | int] | Literal[False] | None = None,
+    labels: str | int | Literal[False] | None = None,
     labels_file: PathLike | Sequence[PathLike] | None = None,
     sample_weight: str | int | None = None,
     text: str | int | None = None,
@@ -367,8 +368,10 @@ def open_rows(
     labels_file : path or sequence of paths, optional
         Separate files that contain the labels; `labels` then refers to these files. A ``.txt``
         file has one label per line, and no header.
-    sample_weight, text : str or int, optional
-        Columns with the weights and texts of the rows; they are not features.
+    text : str or int, optional
+        The column of texts, which are read instead of features. Of a file of lines, it is "line".
+    sample_weight : str or int, optional
+        The column of weights, which is not a feature.
     columns : sequence of str
         Further columns to read, such as identifiers; they are not features.
     format : {"npy", "npz", "parquet", "arrow", "csv", "jsonl", "svmlight", "lines"}, optional
@@ -405,29 +408,21 @@ def open_rows(
     >>> [(batch.first_row, batch.X.shape, batch.labels.tolist()) for batch in rows.batches()]
     [(0, (3, 3), ['a', 'b', 'a']), (3, (2, 3), ['b', 'c'])]
     """
-    for name, value in (("n_features", n_features), ("rows_per_batch", rows_per_batch)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be positive, found {value}")
-    if labels is True:
-        raise ValueError("labels must be a name, a position, None or False, found True")
+    if rows_per_batch is not None and rows_per_batch < 1:
+        raise ValueError(f"rows_per_batch must be positive, found {rows_per_batch}")
+    if text is not None and features is not None:
+        raise ValueError("texts are read instead of features: give text= or features=, not both")
     label = labels if labels is None or labels is False else str(labels)
-    named: list[str | int] = []
-    if features is not None:
-        named = [features] if isinstance(features, str | int) else list(features)
-        if features is True or not named:
-            raise ValueError("features must name at least one array or column")
+    named = [features] if isinstance(features, str | int) else features
     given = {"sample_weight": sample_weight, "text": text}
     roles = {role: str(name) for role, name in given.items() if name is not None}
-    wanted = [*roles.values(), *map(str, columns)]
-    if features is False and labels is False and labels_file is None and not wanted:
-        raise ValueError("nothing to read: features and labels are False, and columns is empty")
     request = Request(
-        features=False if features is False else tuple(map(str, named)),
+        features=False if features is False or text is not None else _strings(named),
         labels=False if labels_file is not None else label,
-        columns=tuple(wanted),
+        columns=(*roles.values(), *map(str, columns)),
         n_features=n_features,
         header=header,
-        feature_names=None if feature_names is None else tuple(map(str, feature_names)),
+        feature_names=None if feature_names is None else _strings(feature_names),
     )
     sources = _open_files(_files(paths, format), format, request)
     found = None
@@ -438,6 +433,8 @@ def open_rows(
         label_rows = FileRows(label_sources, _label_dtype(label_sources, classes))
         found = np.concatenate([batch.labels for batch in label_rows.batches()])
     names = list(sources[0].columns)
+    if text is not None and names[len(roles) - 1] == sources[0].label:
+        raise DataFileError(f"column {sources[0].label!r} cannot be both text and label")
     return FileRows(
         sources,
         _label_dtype(sources, classes),
@@ -447,6 +444,10 @@ def open_rows(
         label_sources=label_sources,
         rows_per_batch=rows_per_batch,
     )
+
+
+def _strings(names: Iterable[object] | None) -> tuple[str, ...]:
+    return tuple(map(str, () if names is None else names))
 
 
 def _known() -> str:

@@ -3,13 +3,11 @@
 from bitclass.embeddings import SentenceEmbeddings, embeddings_named, recorded_embeddings
 from bitclass.text.classifier import TextClassifier
 from bitclass.text.hasher import NgramHasher
-from bitclass.text.rows import open_texts
 
 __all__ = [
     "NgramHasher",
     "SentenceEmbeddings",
     "TextClassifier",
     "embeddings_named",
-    "open_texts",
     "recorded_embeddings",
 ]
