@@ -21,6 +21,7 @@ __all__ = [
     "class_blocks",
     "compute_dtype",
     "dense_rows",
+    "first_not_finite",
     "frame_columns",
     "is_on_gpu",
     "on_host",
@@ -175,16 +176,27 @@ def check_finite(block: NDArray[Any], first_row: int) -> None:
     block : (m, d)
     first_row : int, number of the first row, for the message
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        # One sum is cheaper than testing every value, which is done only if the sum is not finite.
-        if block.dtype.kind != "f" or np.isfinite(block.sum(dtype=np.float64)):
-            return
-    wrong = np.argwhere(~np.isfinite(block))
-    if len(wrong):
-        row, column = wrong[0]
-        found = block[row, column]
+    if (wrong := first_not_finite(block)) is not None:
+        row, column, found = wrong
         value = "NaN" if np.isnan(found) else f"infinity ({found})"
         raise RowError(f"X must be finite: row {first_row + row}, feature {column} is {value}")
+
+
+def first_not_finite(X: Features) -> tuple[int, int, Any] | None:
+    """Row, column and value of the first NaN or infinity in dense or CSR rows (n, d), if any."""
+    values = X if isinstance(X, np.ndarray) else X.data
+    with np.errstate(over="ignore", invalid="ignore"):
+        # One sum is cheaper than testing every value, which is done only if the sum is not finite.
+        if values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64)):
+            return None
+    wrong = np.argwhere(~np.isfinite(values))
+    if not len(wrong):
+        return None
+    place = tuple(wrong[0].tolist())
+    if isinstance(X, np.ndarray):
+        return *place, values[place]
+    row = int(np.searchsorted(X.indptr, place[0], side="right")) - 1
+    return row, int(X.indices[place]), values[place]
 
 
 def compute_dtype(X: Features) -> np.dtype[Any]:

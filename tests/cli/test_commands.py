@@ -113,6 +113,25 @@ def test_columns_of_weights_and_groups_are_no_features(tmp_path):
     assert model.feature_names == tuple(f"f{j}" for j in range(6))
 
 
+def test_update_takes_the_weights_of_training(tmp_path):
+    X, y = rows(0, 300)
+    X, weight = X.astype(np.float64), np.random.default_rng(3).integers(1, 4, 300).astype(float)
+    for name, part in (("first", slice(200)), ("more", slice(200, 300))):
+        table = columns(X[part], y[part].tolist(), w=weight[part])
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    pq.write_table(table.drop_columns("w"), tmp_path / "unweighted.parquet")
+    options = ("--bits", 32, "--no-refine", "--keep-sums", "--weights", "w", "--model", "m")
+    succeed("fit", "first.parquet", *options, cwd=tmp_path)
+    succeed("evaluate", "m", "unweighted.parquet", cwd=tmp_path)
+    done = bitclass("update", "m", "unweighted.parquet", cwd=tmp_path)
+    assert_one_line(done, 1, "unweighted.parquet: has no column 'w'")
+    succeed("update", "m", "more.parquet", cwd=tmp_path)
+    expected = BinaryCodeClassifier(32, random_state=0, refine=False, keep_sums=True)
+    expected.fit(X[:200], y[:200], weight[:200])
+    expected.partial_fit(X[200:], y[200:], sample_weight=weight[200:])
+    np.testing.assert_array_equal(library.load(tmp_path / "m").weights, expected.packed().weights)
+
+
 @pytest.fixture(scope="module")
 def outputs(folder):
     """Output of predict, evaluate and inspect; each command also runs in a separate process."""

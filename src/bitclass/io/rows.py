@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass.arrays import first_not_finite
 from bitclass.io.labels import common_dtype, convert, label_dtype
 from bitclass.io.source import (
     Batch,
@@ -26,7 +27,7 @@ from bitclass.io.source import (
     reading,
 )
 
-__all__ = ["FORMATS", "FileRows", "Rows", "format_of", "open_rows", "prefetch"]
+__all__ = ["FORMATS", "FileRows", "Rows", "format_of", "open_rows"]
 
 PathLike = str | os.PathLike[str]
 
@@ -210,7 +211,13 @@ class FileRows(Rows):
         X, labels, first = piece.X, piece.labels, offset + row
         if X is not None:
             X = X.astype(self.dtype, copy=False)
-            _check_finite(source.path, X, row, self.feature_names)
+            if (wrong := first_not_finite(X)) is not None:
+                place, column, value = wrong
+                name = repr(self.feature_names[column]) if self.feature_names else column
+                raise DataFileError(
+                    f"{source.path}: row {row + place} has {value} in feature {name}; features "
+                    "must be finite"
+                )
         if self._labels is not None:
             labels = self._labels[first : first + len(piece)]
         elif labels is not None and self._label_dtype is not None:
@@ -229,25 +236,12 @@ class FileRows(Rows):
         )
 
 
-def prefetch(items: Iterable[_T]) -> Generator[_T, None, None]:
+def prefetch(source: Generator[_T, None, None]) -> Generator[_T, None, None]:
     """Yield the same items, each produced in a thread while the previous one is in use.
 
-    Parameters
-    ----------
-    items : iterable
-        Exceptions it raises are raised here, after the preceding items. If this generator is closed
-        early, `items` is closed too.
-
-    Yields
-    ------
-    item
-
-    Examples
-    --------
-    >>> list(prefetch(range(3)))
-    [0, 1, 2]
+    Exceptions are raised after the preceding items. If this generator is closed early, `source` is
+    closed too.
     """
-    source = iter(items)
     with ThreadPoolExecutor(1, thread_name_prefix="bitclass-prefetch") as pool:
         try:
             pending = pool.submit(next, source, _END)
@@ -257,9 +251,7 @@ def prefetch(items: Iterable[_T]) -> Generator[_T, None, None]:
                 del item  # otherwise it stays in memory while the item after next is produced
         finally:
             pool.shutdown(cancel_futures=True)  # waits for the item that is being produced
-            close = getattr(source, "close", None)
-            if close is not None:
-                close()
+            source.close()
 
 
 def _numbers(path: Path, values: NDArray[Any], first_row: int, name: str) -> NDArray[np.float64]:
@@ -288,24 +280,6 @@ def _texts(path: Path, values: NDArray[Any], first_row: int, name: str) -> Seque
                 f"{path}: column {name!r} must contain texts, found {found} in row {first_row + i}"
             )
     return texts
-
-
-def _check_finite(path: Path, X: Any, first_row: int, feature_names: Sequence[str] | None) -> None:
-    """Raise an error that names the first row and feature of X (k, d) with NaN or infinity."""
-    values = X if isinstance(X, np.ndarray) else X.data
-    wrong = ~np.isfinite(values)
-    if not wrong.any():
-        return
-    if isinstance(X, np.ndarray):
-        row, column = (int(place[0]) for place in np.nonzero(wrong))
-    else:
-        i = int(np.argmax(wrong))
-        row, column = int(np.searchsorted(X.indptr, i, side="right")) - 1, int(X.indices[i])
-    name = repr(feature_names[column]) if feature_names else str(column)
-    raise DataFileError(
-        f"{path}: row {first_row + row} has {values[wrong][0]} in feature {name}; features must be "
-        "finite"
-    )
 
 
 def _more(files: Sequence[Any]) -> str:
