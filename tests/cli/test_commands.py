@@ -4,7 +4,9 @@ import csv
 import io
 import json
 import re
+import resource
 import subprocess
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +24,6 @@ from bitclass.storage import save
 
 from .running import (
     COMMAND,
-    Forks,
     assert_one_line,
     bitclass,
     bitclass_process,
@@ -511,9 +512,8 @@ def test_evaluate_and_inspect_do_not_grow_with_rows_times_classes(tmp_path):
     save(tmp_path / "m", PackedModel(np.arange(n), weights, hash_function))
     np.savez(tmp_path / "rows.npz", X=np.eye(400, 4, dtype=np.float32), y=np.arange(400))
     runs = [("evaluate", "m", "rows.npz", "--json"), ("inspect", "m", "--json")]
-    limit = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))"
-    with Forks(limit) as forks:
-        evaluated, inspected = (forks.run(*run, cwd=tmp_path) for run in runs)
+    limit = partial(resource.setrlimit, resource.RLIMIT_AS, (6 << 30, 6 << 30))
+    evaluated, inspected = in_forks(runs, tmp_path, prepare=limit)
     assert json.loads(evaluated.stdout)["calibration_error"] is None, evaluated.stderr
     distances = json.loads(inspected.stdout)["distances"]
     assert distances["n_classes"] == 1000

@@ -84,7 +84,8 @@ def choose_columns(
         notes += [f"skipped {name!r}, {reason}" for name, reason in skipped.items()]
         if not any(kinds[name] == "number" for name in features):
             raise DataFileError(
-                f"{path}: no column contains numbers; the columns are: {listed(names)}"
+                f"{path}: no column contains numbers; the columns are: {listed(names)}; name a "
+                "column of texts with --text (text=)"
             )
     _check_numbers(path, {name: kinds[name] for name in features}, bool(model_names))
     if request.labels is False:

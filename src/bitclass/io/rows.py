@@ -291,7 +291,7 @@ def _description(sources: Sequence[Source]) -> str:
     """Describe in one line what is read, what was guessed and what was skipped."""
     first = sources[0]
     n_rows = sum(source.n_rows for source in sources)
-    parts = [f"{first.format_name}, {n_rows} labels"]
+    parts = [f"{first.format_name}, {n_rows} rows"]
     if first.n_features:
         kind = f"{'sparse ' if first.is_sparse else ''}{first.dtype}"
         parts = [f"{first.format_name}, {n_rows} x {first.n_features} {kind}"]
@@ -484,7 +484,9 @@ def _common_format(paths: Sequence[Path], format: str | None) -> str:
     formats = [format or format_of(path) for path in paths]
     for path, found in zip(paths, formats, strict=True):
         if found is None:
-            raise DataFileError(f"{path}: unknown extension; set format= to one of: {_known()}")
+            raise DataFileError(
+                f"{path}: unknown extension; rename it, or set format= to one of: {_known()}"
+            )
         if found != formats[0]:
             raise DataFileError(f"{path}: is {found}, but {paths[0]} is {formats[0]}")
     return str(formats[0])
