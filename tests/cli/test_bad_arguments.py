@@ -79,14 +79,13 @@ CASES = {
     "not a model": (("predict", "no_model.safetensors", "good.npz"), 1, ["no_model.safetensors"]),
     "top too large": ((*PREDICT, "good.npz", "--top", 5, "--out", "new.csv"), 2, ["--top 5", 4]),
     "unknown extension": (
-        (*PREDICT, "nan.npz", "--out", "new.xlsx"), 2, ["new.xlsx", ".csv", ".parquet", ".npy"],
+        (*PREDICT, "nan.npz", "--out", "new.xlsx"), 2, ["new.xlsx", ".csv", ".parquet"],
     ),
     "json in csv": ((*PREDICT, "nan.npz", "--json", "--out", "new.csv"), 2, [".jsonl"]),
     "identifier of arrays": ((*PREDICT, "good.npz", "--id", "key"), 1, ["good.npz", "'key'"]),
     "identifier called like the output": (
         ("predict", "named.safetensors", "columns.parquet", "--id", "label"), 2, ["--id label"],
     ),
-    "columns in npy": ((*PREDICT, "nan.npz", "--top", 2, "--out", "new.npy"), 2, [".csv"]),
     "model that is a device": (("fit", "nan.npz", "--model", "/dev/null"), 1, ["/dev/null"]),
     "name that could command the terminal": (
         ("fit", "red\x1b[31m.npz", *FIT), 1, [r"red\x1b[31m.npz"],
@@ -105,9 +104,9 @@ CASES = {
     "model over the sums of another": (
         ("fit", "good.npz", "--model", "m.sums.safetensors"), 2, [".sums.safetensors"],
     ),
-    "predictions over data": ((*PREDICT, "X.npy", "--out", "X.npy"), 2, ["--out"]),
-    "predictions over the model": (("predict", "m.npy", "X.npy", "--out", "m.npy"), 2, ["--out"]),
-    "ONNX over the model": (("export", "m.npy", "--out", "m.safetensors"), 2, ["--out"]),
+    "predictions over data": ((*PREDICT, "good.csv", "--out", "good.csv"), 2, ["--out"]),
+    "predictions over the model": (("predict", "m.csv", "X.npy", "--out", "m.csv"), 2, ["--out"]),
+    "ONNX over the model": (("export", "m.csv", "--out", "m.safetensors"), 2, ["--out"]),
     "wrong rows over data": (
         ("evaluate", "m.safetensors", "good.csv", "--errors", "good.csv"), 2, ["--errors"],
     ),
@@ -119,7 +118,7 @@ CASES = {
         ("update", "m.safetensors", "m.sums.safetensors"), 2, ["sums"],
     ),
     "update from its own model": (
-        ("update", "m.safetensors", "m.npy"), 2, ["model"],
+        ("update", "m.safetensors", "m.csv"), 2, ["model"],
     ),
 }  # fmt: skip
 
@@ -134,7 +133,7 @@ def folder(tmp_path_factory):
             ("fit", "columns.parquet", *fit, "named.safetensors")]  # fmt: skip
     for done in in_forks(fits, folder):
         assert (done.returncode, done.stderr) == (0, "")
-    os.link(folder / "m.safetensors", folder / "m.npy")
+    os.link(folder / "m.safetensors", folder / "m.csv")
     return folder
 
 

@@ -13,11 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bitclass.cli.console import progress_bars
 from bitclass.cli.errors import UsageError
-from bitclass.storage import check_writable, load
+from bitclass.storage import check_writable
 
 if TYPE_CHECKING:
     from bitclass.io import Rows
@@ -27,7 +25,6 @@ __all__ = [
     "RowOptions",
     "check_outputs",
     "files_in",
-    "load_model",
     "open_training_rows",
     "takes_texts",
     "with_standard_input",
@@ -230,17 +227,6 @@ def with_standard_input(
             if str(path) not in str(error):
                 raise
             raise ValueError(str(error).replace(str(path), "standard input") + guessed) from error
-
-
-def load_model(path: Path) -> PackedModel:
-    """Load a model whose labels are compared with those in files, or written to a file.
-
-    String labels stored as objects, as pandas does, become a NumPy string array.
-    """
-    model = load(path)
-    if model.classes.dtype == object and all(isinstance(name, str) for name in model.classes):
-        model.classes = model.classes.astype(np.str_)
-    return model
 
 
 def files_in(paths: Iterable[Path | None]) -> list[Path]:

@@ -22,9 +22,9 @@ from bitclass.cli.console import (
     progress_bars,
     show_table,
 )
-from bitclass.cli.data import RowOptions, check_outputs, files_in, load_model
+from bitclass.cli.data import RowOptions, check_outputs, files_in
 from bitclass.cli.errors import UsageError
-from bitclass.storage import atomic_write
+from bitclass.storage import atomic_write, load
 
 if TYPE_CHECKING:
     from bitclass.model import PackedModel
@@ -70,7 +70,7 @@ def command(
     row_options = RowOptions(features=features, labels=labels)
     read = files_in([model, *data, row_options.labels_file])
     check_outputs({"--errors": errors, "--figure": figure}, read)
-    packed = load_model(model)
+    packed = load(model)
     rows = row_options.open_for(packed, model, data, labelled=True)
     evaluation = Evaluation(packed, calibrate=figure is not None, reject=reject)
     with ExitStack() as stack:

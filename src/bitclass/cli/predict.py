@@ -21,12 +21,11 @@ from bitclass.cli.data import (
     RowOptions,
     check_outputs,
     files_in,
-    load_model,
     takes_texts,
     with_standard_input,
 )
 from bitclass.cli.errors import UsageError
-from bitclass.storage import atomic_write
+from bitclass.storage import atomic_write, load
 
 if TYPE_CHECKING:
     from bitclass.model import PackedModel
@@ -67,7 +66,7 @@ def command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="File to write: .csv, .jsonl, .parquet or .npy; else standard output.",
+            help="File to write: .csv, .jsonl or .parquet; else standard output.",
         ),
     ] = None,
     top: Annotated[
@@ -102,10 +101,8 @@ def command(
         raise UsageError(f"--out {out}: the name must end in {', '.join(_WRITERS)}")
     if json and _WRITERS[ending] is not _write_json:
         raise UsageError(f"--out {out}: with --json, the name must end in .jsonl")
-    packed = load_model(model)
+    packed = load(model)
     reject = packed.reject if reject is None else reject
-    if ending == ".npy" and (top > 1 or probabilities or typicality or reject or explain or id):
-        raise UsageError(f"--out {out}: .npy holds only labels; use .csv, .jsonl or .parquet")
     if explain and packed.text is None:
         raise UsageError("--explain: the model was not trained on n-grams of texts")
     if top > len(packed.classes):
@@ -236,11 +233,6 @@ def _write_json(file: IO[Any], results: Results) -> None:
                 text.write(json_format.dumps(record, ensure_ascii=False, default=str) + "\n")
 
 
-def _write_npy(file: IO[Any], results: Results) -> None:
-    labels = [best["label"][:, 0] for _, best in results]
-    np.save(file, np.concatenate(labels), allow_pickle=False)
-
-
 def _write_parquet(file: IO[Any], results: Results) -> None:
     try:
         import pyarrow
@@ -265,5 +257,4 @@ _WRITERS = {
     ".jsonl": _write_json,
     ".ndjson": _write_json,
     ".parquet": _write_parquet,
-    ".npy": _write_npy,
 }

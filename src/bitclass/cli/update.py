@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli import options
 from bitclass.cli.console import describe_training, print_lines, progress_bars
-from bitclass.cli.data import RowOptions, check_outputs, files_in, load_model, takes_texts
+from bitclass.cli.data import RowOptions, check_outputs, files_in, takes_texts
 from bitclass.cli.errors import UsageError
 from bitclass.cli.saving import digest_of, model_lock, print_model, save_model, without_link
-from bitclass.storage import read_header
+from bitclass.storage import load, read_header
 from bitclass.training.sums_file import sums_path
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _update(
     remove: list[str],
     again: bool,
 ) -> None:
-    packed = load_model(path)
+    packed = load(path)
     classifier = _kind_of(packed).load(path)
     sources = classifier.sums_.sources
     modelled = packed.summary.get("sources")
