@@ -39,7 +39,10 @@ def command(
     model: Annotated[Path, typer.Option(metavar="FILE", help="Model file to write.")],
     labels: options.Labels = None,
     text: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Text column, to train on texts.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Text column, to train on texts; line for the lines of .txt files."
+        ),
     ] = None,
     features: options.Features = None,
     weights: Annotated[
