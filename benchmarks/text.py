@@ -30,8 +30,9 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 from bitclass import BinaryCodeClassifier, TextClassifier, load
+from bitclass.io import open_rows
 from bitclass.storage import save
-from bitclass.text import csr_rows, fit_ngrams, open_texts
+from bitclass.text import csr_rows, fit_ngrams
 from harness import DATA, checked, in_child, parse_options, peak_mb, timed, write_page
 
 NOTE = (
@@ -269,7 +270,7 @@ def place_names() -> list[Result]:
             file.writelines(f"{place}\t{name}\n" for place, name in zip(y, texts, strict=True))
         del texts, y
         start = time.perf_counter()
-        names = open_texts(table, "name", labels="place")
+        names = open_rows(table, text="name", labels="place")
         ours = TextClassifier(random_state=0).fit_batches(names.pairs)
         seconds = time.perf_counter() - start
         path = Path(folder) / "model.safetensors"

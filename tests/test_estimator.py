@@ -852,9 +852,45 @@ def test_feature_names_are_saved(tmp_path, fitted):
     make(24, refine=False).fit(frame, y).save(tmp_path / "model")
     read = BinaryCodeClassifier.load(tmp_path / "model")
     assert list(read.feature_names_in_) == list(frame.columns)
-    read.predict(frame)
-    with pytest.raises(ValueError, match="feature names"):
+    np.testing.assert_array_equal(read.predict(frame[frame.columns[::-1]]), read.predict(frame))
+    with pytest.raises(ValueError, match="X must have a column 'feature 0'"):
         read.predict(frame.rename(columns={"feature 0": "other"}))
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_columns_of_data_frames_are_matched_by_name_and_named_in_errors(library, fitted):
+    X, y, _ = fitted
+    frames = pytest.importorskip(library)
+    columns = {f"f{j}": X[:, j].astype(float) for j in range(20)}
+    frame = frames.DataFrame(columns)
+    classifier = make(24, refine=False, keep_sums=True).fit(frame, y)
+    expected = classifier.predict(frame)
+    # By position, accuracy would fall to chance.
+    turned = frames.DataFrame({"more": columns["f0"]} | dict(reversed(columns.items())))
+    np.testing.assert_array_equal(classifier.predict(turned), expected)
+    np.testing.assert_array_equal(classifier.packed().predict(turned), expected)
+    twice = make(24, refine=False).partial_fit(frame, y).partial_fit(turned, y)
+    assert twice.score(frame, y) > 0.9 * classifier.score(frame, y)
+    for value in (np.nan, -np.inf, "two"):
+        spoiled = columns["f7"].tolist()
+        spoiled[3] = value
+        wrong = frames.DataFrame(columns | {"f7": np.array(spoiled)})
+        for work in (
+            lambda wrong: make(24).fit(wrong, y),
+            lambda wrong: classifier.partial_fit(wrong, y),
+            classifier.predict,
+            classifier.packed().predict,
+        ):
+            with pytest.raises(ValueError, match="column 'f7' has .* in row"):
+                work(wrong)
+    with pytest.raises(ValueError, match="must have a column 'f3'"):
+        classifier.predict(frame.drop(columns="f3") if library == "pandas" else frame.drop("f3"))
+
+
+def test_labels_of_other_types_are_refused():
+    dates = np.array(Y20, dtype="datetime64[D]")
+    with pytest.raises(ValueError, match=r"y must contain integers.*datetime64\[D\]; convert"):
+        make().fit(X20, dates)
 
 
 @pytest.mark.parametrize(

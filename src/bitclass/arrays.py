@@ -6,7 +6,8 @@ digits), so that a matrix is never copied as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ __all__ = [
     "class_blocks",
     "compute_dtype",
     "dense_rows",
+    "first_not_finite",
+    "frame_columns",
     "is_on_gpu",
     "on_host",
     "row_blocks",
@@ -53,15 +56,7 @@ def as_features(X: Any, n_features: int, feature_names: tuple[str, ...] | None =
     n_features : int, number of features d
     feature_names : (d,) names of the features, or None
     """
-    if feature_names is not None and hasattr(X, "columns"):
-        is_arrow = type(X).__module__.partition(".")[0] == "pyarrow"  # whose columns are arrays
-        names = X.schema.names if is_arrow else X.columns
-        missing = [name for name in feature_names if name not in names]
-        if missing:
-            raise ValueError(
-                f"X must have a column {missing[0]!r}, which the model was fitted with"
-            )
-        X = X.select(list(feature_names)) if is_arrow else X[list(feature_names)]
+    X = frame_columns(X, feature_names)
     if hasattr(X, "tocsr"):
         X = X.tocsr()
     elif not isinstance(X, np.ndarray) and not hasattr(X, "indptr"):
@@ -76,6 +71,55 @@ def as_features(X: Any, n_features: int, feature_names: tuple[str, ...] | None =
     if X.ndim != 2 or X.shape[1] != n_features:
         raise ValueError(f"X must have shape (n, {n_features}), found {X.shape}")
     return X
+
+
+def frame_columns(X: Any, feature_names: Iterable[str] | None = None) -> Any:
+    """Columns of a data frame by name, checked; anything else is returned unchanged.
+
+    Parameters
+    ----------
+    X : data frame of pandas, polars or pyarrow, or any other object
+    feature_names : (d,) names of the columns to select, or None for all
+
+    Raises
+    ------
+    ValueError
+        If a column is missing, or does not contain finite numbers; the message names it.
+    """
+    if not hasattr(X, "columns"):
+        return X
+    is_arrow = type(X).__module__.partition(".")[0] == "pyarrow"  # whose columns are arrays
+    names = list(X.schema.names if is_arrow else X.columns)
+    if feature_names is not None:
+        wanted = list(feature_names)
+        missing = [name for name in wanted if name not in names]
+        if missing:
+            raise ValueError(
+                f"X must have a column {missing[0]!r}, which the model was fitted with"
+            )
+        X = X.select(wanted) if is_arrow else X[wanted]
+        names = wanted
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(np.asarray(X).sum(dtype=np.float64)):
+                return X
+    except (TypeError, ValueError):
+        pass
+    for name in names if len(set(names)) == len(names) else ():
+        values = np.asarray(X[name], dtype=object)
+        for row, value in enumerate(values.tolist()):
+            if not _is_finite_number(value):
+                raise ValueError(
+                    f"X must contain finite numbers: column {name!r} has {value!r} in row {row}"
+                )
+    return X
+
+
+def _is_finite_number(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except TypeError:
+        return False
 
 
 def is_on_gpu(array: Any) -> bool:
@@ -132,16 +176,27 @@ def check_finite(block: NDArray[Any], first_row: int) -> None:
     block : (m, d)
     first_row : int, number of the first row, for the message
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        # One sum is cheaper than testing every value, which is done only if the sum is not finite.
-        if block.dtype.kind != "f" or np.isfinite(block.sum(dtype=np.float64)):
-            return
-    wrong = np.argwhere(~np.isfinite(block))
-    if len(wrong):
-        row, column = wrong[0]
-        found = block[row, column]
+    if (wrong := first_not_finite(block)) is not None:
+        row, column, found = wrong
         value = "NaN" if np.isnan(found) else f"infinity ({found})"
         raise RowError(f"X must be finite: row {first_row + row}, feature {column} is {value}")
+
+
+def first_not_finite(X: Features) -> tuple[int, int, Any] | None:
+    """Row, column and value of the first NaN or infinity in dense or CSR rows (n, d), if any."""
+    values = X if isinstance(X, np.ndarray) else X.data
+    with np.errstate(over="ignore", invalid="ignore"):
+        # One sum is cheaper than testing every value, which is done only if the sum is not finite.
+        if values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64)):
+            return None
+    wrong = np.argwhere(~np.isfinite(values))
+    if not len(wrong):
+        return None
+    place = tuple(wrong[0].tolist())
+    if isinstance(X, np.ndarray):
+        return *place, values[place]
+    row = int(np.searchsorted(X.indptr, place[0], side="right")) - 1
+    return row, int(X.indices[place]), values[place]
 
 
 def compute_dtype(X: Features) -> np.dtype[Any]:

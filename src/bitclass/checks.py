@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bitclass._native import effective_threads
-from bitclass.arrays import Features, on_host
+from bitclass.arrays import Features, frame_columns, on_host
 from bitclass.codes import MAX_BITS
 from bitclass.hash_function import MAX_COLUMNS, MAX_GAMMA, MIN_GAMMA
 from bitclass.labels import check_label_kinds
@@ -164,6 +164,7 @@ def check_rows(
     kind = getattr(getattr(y, "dtype", None), "numpy_dtype", None)
     if kind is not None and kind.kind in "iub" and not y.isna().any():
         y = y.to_numpy(dtype=kind)  # scikit-learn would make floats
+    X = frame_columns(X, None if reset else getattr(estimator, "feature_names_in_", None))
     X, labels = validate_data(estimator, X, y, reset=reset, **ACCEPTED)
     if not getattr(X, "has_canonical_format", True):
         X = X.copy()
@@ -192,6 +193,11 @@ def check_rows(
 
 def check_labels(labels: NDArray[Any]) -> NDArray[Any]:
     """Check labels (n,): integers, text, booleans, or floats that are integers."""
+    if labels.dtype.kind not in "biufUSO":  # dates, for example, which no model file can store
+        raise ValueError(
+            "y must contain integers, text, booleans or whole numbers, found values of type "
+            f"{labels.dtype}; convert them, for example with y.astype(str)"
+        )
     for row, label in enumerate(labels if labels.dtype == object else ()):
         if not isinstance(label, str):
             # scikit-learn's estimator checks expect the first words.

@@ -14,7 +14,7 @@ from sklearn.utils.validation import validate_data
 
 from bitclass._native import thread_limit
 from bitclass._native.threads import prediction_threads
-from bitclass.arrays import Features, is_on_gpu, on_host
+from bitclass.arrays import Features, frame_columns, is_on_gpu, on_host
 from bitclass.model import PackedModel, TopClasses
 
 __all__ = ["ACCEPTED", "PackedPredictor"]
@@ -205,7 +205,7 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         """Model and checked rows; inside the block, kernels or BLAS use `n_jobs` threads."""
         model = self.packed()
         # The kernels reject non-finite values at no extra cost.
-        X = on_host(X, "X")
+        X = frame_columns(on_host(X, "X"), getattr(self, "feature_names_in_", None))
         X = validate_data(self, X, reset=False, ensure_all_finite=False, **ACCEPTED)
         in_int8 = model.hash_function.precision == "int8"
         with thread_limit(self.n_jobs) if in_int8 else prediction_threads(self.n_jobs):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
-import json
+import multiprocessing
 import os
 import subprocess
 import sys
-import threading
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +15,12 @@ COMMAND = Path(sys.executable).with_name("bitclass")
 PROGRESS = "bitclass: refining: epoch "
 # Variables of the terminal that runs the tests.
 OUTSIDE = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+# Runs are forks of a process that has imported all, which takes longer than most of them.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(
+    ["pyarrow.parquet", "bitclass.images", "bitclass.text", "bitclass.serving", __name__]
+    + [f"bitclass.cli.{name}" for name in ("app", "fit", "update", "predict", "evaluate")]
+)
 
 
 def environment(**more):
@@ -24,111 +28,46 @@ def environment(**more):
     return kept | more
 
 
-# A line starts a run, with its arguments, folder, standard input, user id, the seconds after which
-# it is killed, and modules to be imported for it and later ones.
-FORKS = """
-import contextlib, importlib, io, json, os, signal, sys, tempfile, time
-import pyarrow.parquet
-import bitclass.images, bitclass.text
-from bitclass.cli import main
-from bitclass.training import refine
-refine._MIN_VISITS = 4000  # as in the tests themselves
-for name in ("fit", "update", "predict", "evaluate", "inspect"):
-    importlib.import_module(f"bitclass.cli.{name}")
-with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-    sys.argv = ["bitclass", "inspect", "--help"]
+def _run_main(arguments, folder, streams, user, prepare):
+    """Run the command in this process, with files as its standard streams."""
+    for number, name in enumerate(streams):
+        os.dup2(os.open(name, os.O_RDWR), number)
+    sys.stdin, sys.stdout, sys.stderr = (
+        open(number, mode, encoding="utf-8")  # noqa: SIM115
+        for number, mode in enumerate("rww")
+    )
+    for name in OUTSIDE:
+        os.environ.pop(name, None)
+    from bitclass.cli import main
+    from bitclass.training import refine
+
+    refine._MIN_VISITS = 4000  # as in the tests themselves
+    os.chdir(folder)
+    if user is not None:
+        os.setgroups([])
+        os.setgid(user)
+        os.setuid(user)
+    if prepare is not None:
+        prepare()
+    sys.argv = ["bitclass", *arguments]
     main()
-#PREPARE
-for line in sys.stdin:
-    arguments, folder, given, user, kill_after, imports = json.loads(line)
-    for name in imports:
-        importlib.import_module(name)
-    start = time.monotonic()
-    with tempfile.TemporaryFile() as inp, tempfile.TemporaryFile() as out, \\
-            tempfile.TemporaryFile() as err:
-        inp.write(given.encode())
-        inp.seek(0)
-        child = os.fork()
-        if child == 0:
-            for number, file in enumerate((inp, out, err)):
-                os.dup2(file.fileno(), number)
-            sys.stdin = open(0, encoding="utf-8")
-            signal.alarm(300)
-            os.chdir(folder)
-            if user is not None:
-                os.setgroups([])
-                os.setgid(user)
-                os.setuid(user)
-            sys.argv = ["bitclass", *arguments]
-            code = 99
-            try:
-                main()
-                code = 0
-            except SystemExit as done:
-                code = done.code or 0
-            except BaseException:
-                sys.excepthook(*sys.exc_info())
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-        if kill_after is not None:  # until it is waited for, its number is given to nobody else
-            time.sleep(kill_after)
-            os.kill(child, signal.SIGKILL)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        texts = []
-        for file in (out, err):
-            file.seek(0)
-            texts.append(file.read().decode())
-    print(json.dumps([code, *texts, time.monotonic() - start]), flush=True)
-"""
 
 
-class Forks:
-    """Runs in forks of one process that has imported all, which takes longer than most runs.
+def bitclass(*arguments, cwd=".", input="", user=None, prepare=None):
+    """Run to the end with captured output; `input` is the standard input.
 
-    `prepare` is code that this process runs once; it may change what `main` is.
+    `prepare` is called in the process of the run, before the command.
     """
-
-    def __init__(self, prepare=""):
-        self._lock = threading.Lock()
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", FORKS.replace("#PREPARE", prepare)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment(),
-        )
-
-    def run(self, *arguments, cwd=".", input="", user=None, kill_after=None, imports=()):
-        given = [str(argument) for argument in arguments]
-        line = json.dumps([given, os.path.abspath(cwd), input, user, kill_after, imports])
-        with self._lock:
-            self._process.stdin.write(line + "\n")
-            self._process.stdin.flush()
-            *result, seconds = json.loads(self._process.stdout.readline())
-        done = subprocess.CompletedProcess(given, *result)
-        done.seconds = seconds
-        return done
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        self._process.stdin.close()
-        self._process.wait(300)
-        self._process.stdout.close()
-
-
-@functools.cache
-def shared_forks():
-    forks = Forks()
-    atexit.register(forks.__exit__)
-    return forks
-
-
-def bitclass(*arguments, **options):
-    """Run to the end with captured output; `input` is the standard input."""
-    return shared_forks().run(*arguments, **options)
+    given = [str(argument) for argument in arguments]
+    with tempfile.TemporaryDirectory() as place:
+        streams = [Path(place, name) for name in ("in", "out", "err")]
+        for path, text in zip(streams, (input, "", ""), strict=True):
+            path.write_text(text, encoding="utf-8")
+        process = FORKS.Process(target=_run_main, args=(given, str(cwd), streams, user, prepare))
+        process.start()
+        process.join(300)
+        output = (path.read_text(encoding="utf-8") for path in streams[1:])
+        return subprocess.CompletedProcess(given, process.exitcode, *output)
 
 
 def in_forks(runs, folder, **options):

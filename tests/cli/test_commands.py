@@ -4,7 +4,9 @@ import csv
 import io
 import json
 import re
+import resource
 import subprocess
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +24,6 @@ from bitclass.storage import save
 
 from .running import (
     COMMAND,
-    Forks,
     assert_one_line,
     bitclass,
     bitclass_process,
@@ -79,14 +80,14 @@ def test_fit_gives_the_model_of_the_library(folder, fitted, ending):
     [
         (("--kernel", "rbf"), {"kernel": "rbf"}),
         (
-            ("--class-weight", "balanced", "--prior", "uniform", "--seed", 3, "--refine"),
-            {"class_weight": "balanced", "prior": "uniform", "random_state": 3, "refine": True},
+            ("--class-weight", "balanced", "--prior", "uniform", "--refine"),
+            {"class_weight": "balanced", "prior": "uniform", "refine": True},
         ),
     ],
 )
 def test_options_are_parameters_of_the_library(folder, tmp_path, options, parameters):
     succeed("fit", folder / "train.npz", "--model", tmp_path / "m", "--bits", 32, *options)
-    fitted = BinaryCodeClassifier(32, **{"random_state": 0} | parameters).fit(*rows(0, 300))
+    fitted = BinaryCodeClassifier(32, random_state=0, **parameters).fit(*rows(0, 300))
     model = library.load(tmp_path / "m")
     np.testing.assert_array_equal(model.weights, fitted.packed().weights)
     assert model.summary["parameters"] == fitted.packed().summary["parameters"]
@@ -113,6 +114,25 @@ def test_columns_of_weights_and_groups_are_no_features(tmp_path):
     assert model.feature_names == tuple(f"f{j}" for j in range(6))
 
 
+def test_update_takes_the_weights_of_training(tmp_path):
+    X, y = rows(0, 300)
+    X, weight = X.astype(np.float64), np.random.default_rng(3).integers(1, 4, 300).astype(float)
+    for name, part in (("first", slice(200)), ("more", slice(200, 300))):
+        table = columns(X[part], y[part].tolist(), w=weight[part])
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    pq.write_table(table.drop_columns("w"), tmp_path / "unweighted.parquet")
+    options = ("--bits", 32, "--no-refine", "--keep-sums", "--weights", "w", "--model", "m")
+    succeed("fit", "first.parquet", *options, cwd=tmp_path)
+    succeed("evaluate", "m", "unweighted.parquet", cwd=tmp_path)
+    done = bitclass("update", "m", "unweighted.parquet", cwd=tmp_path)
+    assert_one_line(done, 1, "unweighted.parquet: has no column 'w'")
+    succeed("update", "m", "more.parquet", cwd=tmp_path)
+    expected = BinaryCodeClassifier(32, random_state=0, refine=False, keep_sums=True)
+    expected.fit(X[:200], y[:200], weight[:200])
+    expected.partial_fit(X[200:], y[200:], sample_weight=weight[200:])
+    np.testing.assert_array_equal(library.load(tmp_path / "m").weights, expected.packed().weights)
+
+
 @pytest.fixture(scope="module")
 def outputs(folder):
     """Output of predict, evaluate and inspect; each command also runs in a separate process."""
@@ -122,7 +142,6 @@ def outputs(folder):
         "csv": ("predict", "npz.safetensors", "test.csv", "--out", "p.csv"),
         "parquet": ("predict", "npz.safetensors", "test.npz", "--out", "p.parquet",
                     "--top", 2, "--probabilities"),
-        "npy": ("predict", "npz.safetensors", "test.npz", "--out", "p.npy"),
         "evaluate": ("evaluate", "npz.safetensors", "test.npz", "--json"),
         "table": ("evaluate", "npz.safetensors", "test.npz"),
         "inspect": ("inspect", "npz.safetensors", "--json"),
@@ -139,10 +158,9 @@ def outputs(folder):
 def test_labels_are_printed_and_written(outputs, folder, fitted):
     expected = fitted.predict(rows(1, 90)[0])
     assert outputs["printed"].splitlines() == ["label", *expected]
-    for name in ("csv", "parquet", "npy"):
+    for name in ("csv", "parquet"):
         assert re.fullmatch(rf"wrote p.{name}, [\d.]+ kB: 90 rows\n", outputs[name])
     assert (folder / "p.csv").read_text().splitlines() == ["label", *expected]
-    np.testing.assert_array_equal(np.load(folder / "p.npy", allow_pickle=False), expected)
 
 
 def test_the_best_classes_with_distances_and_probabilities(outputs, folder, fitted):
@@ -321,8 +339,7 @@ def test_string_labels_of_dtype_object(tmp_path, fitted):
     np.savez(tmp_path / "t.npz", X=X, y=y)
     evaluated = json.loads(succeed("evaluate", "m", "t.npz", "--json", cwd=tmp_path))
     assert evaluated["accuracy"] == fitted.score(X, y)
-    succeed("predict", "m", "t.npz", "--out", "p.npy", cwd=tmp_path)
-    np.testing.assert_array_equal(np.load(tmp_path / "p.npy"), fitted.predict(X))
+    assert succeed("predict", "m", "t.npz", cwd=tmp_path).split()[1:] == fitted.predict(X).tolist()
 
 
 def test_columns_are_selected_by_name_in_any_order(tmp_path):
@@ -492,9 +509,8 @@ def test_evaluate_and_inspect_do_not_grow_with_rows_times_classes(tmp_path):
     save(tmp_path / "m", PackedModel(np.arange(n), weights, hash_function))
     np.savez(tmp_path / "rows.npz", X=np.eye(400, 4, dtype=np.float32), y=np.arange(400))
     runs = [("evaluate", "m", "rows.npz", "--json"), ("inspect", "m", "--json")]
-    limit = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))"
-    with Forks(limit) as forks:
-        evaluated, inspected = (forks.run(*run, cwd=tmp_path) for run in runs)
+    limit = partial(resource.setrlimit, resource.RLIMIT_AS, (6 << 30, 6 << 30))
+    evaluated, inspected = in_forks(runs, tmp_path, prepare=limit)
     assert json.loads(evaluated.stdout)["calibration_error"] is None, evaluated.stderr
     distances = json.loads(inspected.stdout)["distances"]
     assert distances["n_classes"] == 1000

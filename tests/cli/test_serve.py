@@ -42,7 +42,7 @@ def test_errors_are_one_line(place):
             ("serve", model, "--max-rows", "0"): (2, "--max-rows"),
         }
         cases = {run: (run, code, [words]) for run, (code, words) in runs.items()}
-        assert_refused(cases, place, imports=["bitclass.serving"])
+        assert_refused(cases, place)
 
 
 def test_listening_to_the_network_warns_and_paths_may_have_an_equals_sign(place):

@@ -1,10 +1,11 @@
 """`bitclass update`: adds rows and classes and removes classes, without the original rows."""
 
 import fcntl
-import json
 import os
 import shutil
+import signal
 import subprocess
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,9 +15,9 @@ from bitclass import BinaryCodeClassifier
 
 from .running import (
     COMMAND,
-    Forks,
     assert_one_line,
     assert_refused,
+    bitclass,
     contents,
     environment,
     problem,
@@ -24,7 +25,7 @@ from .running import (
 )
 
 NAMES = np.array(["ant", "bee", "cat", "dog", "eel", "fox"])
-OPTIONS = ("--bits", 40, "--seed", 2, "--no-refine")
+OPTIONS = ("--bits", 40, "--no-refine")
 
 
 def n_rows(path):
@@ -67,7 +68,7 @@ def test_more_rows_and_new_classes_then_one_removed(folder, rows):
     np.testing.assert_array_equal(after.classes, NAMES)
     assert n_rows(model) == 600
     assert after.summary["parameters"] == before.summary["parameters"]
-    whole = BinaryCodeClassifier(40, random_state=2, refine=False).fit(X, y)
+    whole = BinaryCodeClassifier(40, random_state=0, refine=False).fit(X, y)
     assert np.mean(after.predict(X) == y) > whole.score(X, y) - 0.03
     # The table of typical scores is one of all rows.
     assert np.mean(before.typicality(X) < 0.1) > 0.15
@@ -122,45 +123,38 @@ def test_a_failed_update_changes_nothing(folder, rows):
     assert_refused(cases, folder)
 
 
-# The first argument is a moment at which the command is killed, before or after it replaces one of
-# its files: the sums, then the model.
-KILLS = """
-run_whole = main
-def main():
-    moment = json.loads(sys.argv.pop(1))
+BEFORE_SUMS, AFTER_SUMS, BEFORE_MODEL, AFTER_MODEL = range(4)
+
+
+def die_at(moment):
+    """Kill this process before or after it replaces one of its files: the sums, then the model."""
     replace, moments = os.replace, iter(range(100))
+
     def die_if_due():
         if next(moments) == moment:
             os.kill(os.getpid(), signal.SIGKILL)
+
     def replace_or_die(*paths):
         die_if_due()
         replace(*paths)
         die_if_due()
+
     os.replace = replace_or_die
-    run_whole()
-"""
-BEFORE_SUMS, AFTER_SUMS, BEFORE_MODEL, AFTER_MODEL = range(4)
 
 
-@pytest.fixture(scope="module")
-def run():
+def run(arguments, folder, killed_at=None):
     """Run the command in a folder; it may be killed at one of the moments above."""
-    with Forks(KILLS) as forks:
-
-        def run_one(arguments, folder, killed_at=None):
-            done = forks.run(json.dumps(killed_at), *arguments, cwd=folder)
-            if killed_at is not None:
-                assert done.returncode == -9, done.stderr
-            return done
-
-        yield run_one
+    prepare = None if killed_at is None else partial(die_at, killed_at)
+    done = bitclass(*arguments, cwd=folder, prepare=prepare)
+    assert killed_at is None or done.returncode == -signal.SIGKILL, done.stderr
+    return done
 
 
 MOMENTS = [BEFORE_SUMS, AFTER_SUMS, BEFORE_MODEL, AFTER_MODEL]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_killed_update_can_be_repeated(run, folder, tmp_path, moment):
+def test_a_killed_update_can_be_repeated(folder, tmp_path, moment):
     """Each row counts once, whenever the process is killed."""
     command = ("update", "m.safetensors", "more.npz")
     undisturbed = shutil.copytree(folder, tmp_path / "undisturbed")
@@ -179,7 +173,7 @@ def test_a_killed_update_can_be_repeated(run, folder, tmp_path, moment):
     assert left == contents(undisturbed)
 
 
-def test_another_update_after_a_killed_one_counts_both(run, folder, rows):
+def test_another_update_after_a_killed_one_counts_both(folder, rows):
     X, y = rows
     model = folder / "m.safetensors"
     np.savez(folder / "others.npz", X=X[:50], y=y[:50])
@@ -234,7 +228,7 @@ def test_concurrent_updates_wait_for_each_other_and_lose_no_rows(folder, rows):
 
 
 @pytest.mark.slow
-def test_sums_of_another_model_are_refused(run, folder):
+def test_sums_of_another_model_are_refused(folder):
     assert run(("fit", "more.npz", "--model", "m.safetensors", *OPTIONS), folder).returncode == 0
     before = contents(folder)
     done = run(("update", "m.safetensors", "more.npz"), folder)

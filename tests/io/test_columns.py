@@ -40,7 +40,6 @@ OTHERS = FRAME.assign(city="Paris", extra=1.0)[["extra", "c", "label", "city", "
 # As pandas reads an index from a CSV file, and again.
 INDEXED = with_first(**{"Unnamed: 0.1": [0, 1, 2], "Unnamed: 0": ["u", "v", "w"]})
 # As pandas renames a duplicate column.
-SECOND = FRAME.rename(columns={"label": "species"}).assign(**{"species.1": [1, 2, 1]})
 ONLY_SECOND = FRAME.rename(columns={"label": "label.1"})
 PLACES = FRAME.rename(columns={"a": "f1", "b": "f0"})
 TWO_LABELS = pd.DataFrame({"class": [1, 2], "y": [3, 4], "x": [5, 6]})
@@ -54,11 +53,7 @@ CHOSEN = [
     (OTHERS, {"feature_names": ABC}, ABC, "label", "features matched by name"),
     (INDEXED, {}, ABC, "label", "skipped 'Unnamed: 0', the index of a data frame"),
     (INDEXED, {"features": "Unnamed: 0.1"}, ["Unnamed: 0.1"], "label", ""),
-    (SECOND, {"labels": "species"}, ABC, "species", "skipped 'species.1', a second 'species'"),
-    (SECOND, {"labels": "species", "features": "*"}, ABC, "species", ""),
-    (SECOND, {"feature_names": ["a", "species.1"]}, ["a", "species.1"], None, ""),
     (ONLY_SECOND, {}, ABC, "label.1", "label column found by name"),
-    (ONLY_SECOND.assign(label=[1, 2, 1]), {"labels": "label"}, ABC, "label", "skipped 'label.1'"),
     *(
         case
         for name in ("id", "ID", "user_id", "customerID")
@@ -331,12 +326,13 @@ def test_text_like_a_date_stays_text_in_json_lines(tmp_path):
 
 
 @every_table
-def test_weights_and_texts_are_no_features(tmp_path, extension):
+def test_weights_are_no_features_and_texts_are_read_instead(tmp_path, extension):
     frame = FRAME.assign(w=[0.5, 2, 0], user=[7, 7, 8], note=["one", "two", ""])
     path = written(tmp_path, extension, frame)
     given = {"sample_weight": "w", "text": "note", "columns": ["note", "user"]}
+    assert open_rows(path, sample_weight="w", columns=["note", "user"]).feature_names == tuple(ABC)
     rows = open_rows([path, path], rows_per_batch=4, **given)
-    assert rows.feature_names == ("a", "b", "c")
+    assert (rows.n_features, rows.feature_names) == (0, None)
     first, second = rows.batches()
     assert (len(first), len(second)) == (4, 2)
     assert first.sample_weight.tolist() == [0.5, 2, 0, 0.5]

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import threading
+import typing
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,9 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_svmlight_files
 
-from bitclass.cli import options
-from bitclass.io import DataFileError, open_rows, prefetch
-from bitclass.io.rows import FORMATS
+from bitclass.cli import predict
+from bitclass.io import DataFileError, open_rows
+from bitclass.io.rows import FORMATS, prefetch
 
 from .feature_files import MAKERS, column_table, label_kinds, labels_of, list_table, make
 
@@ -257,7 +258,8 @@ def test_no_reader_is_left_running(tmp_path, monkeypatch, extension):
 
 
 def test_every_format_is_documented():
-    help = options.Format.__metadata__[0].help
+    hints = typing.get_type_hints(predict.command, include_extras=True)
+    help = hints["format"].__metadata__[0].help
     for name in FORMATS:
         assert f'"{name}"' in open_rows.__doc__
         assert name in re.split(r"[ ,;]+", help)

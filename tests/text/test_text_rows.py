@@ -8,8 +8,8 @@ import lzma
 import numpy as np
 import pytest
 
-from bitclass.io import DataFileError
-from bitclass.text import TextClassifier, open_texts
+from bitclass.io import DataFileError, open_rows
+from bitclass.text import TextClassifier
 
 TEXTS = ['"quoted" and more', "Straße, 7", "", "naïve café", "x" * 50, "one two three"]
 LABELS = ["a", "b", "a", "c", "b", "a"]
@@ -37,7 +37,7 @@ def written(folder, kind):
 
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "tsv", "tsv.gz", "jsonl"])
 def test_texts_and_labels_come_from_every_format(tmp_path, kind):
-    texts = open_texts(written(tmp_path, kind), "text", labels="label", columns=["n"])
+    texts = open_rows(written(tmp_path, kind), text="text", labels="label", columns=["n"])
     batches = list(texts.batches())
     assert [len(batch) for batch in batches] == [4, 2]
     assert [text for batch in batches for text in batch.texts] == TEXTS
@@ -47,7 +47,7 @@ def test_texts_and_labels_come_from_every_format(tmp_path, kind):
 
 
 def test_texts_in_batches_train_as_all_at_once_do(tmp_path):
-    texts = open_texts(written(tmp_path, "tsv"), "text", labels="label")
+    texts = open_rows(written(tmp_path, "tsv"), text="text", labels="label")
     given = {"n_bits": 16, "min_df": 1, "refine": False, "random_state": 0}
     found = TextClassifier(**given).fit_batches(texts.pairs).packed()
     expected = TextClassifier(**given).fit(TEXTS, LABELS).packed()
@@ -63,26 +63,26 @@ def test_missing_texts_are_refused_and_empty_ones_are_texts(tmp_path, missing):
     first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     first.write_text('{"text": "a", "y": 1}\n{"text": "", "y": 2}\n')
     second.write_text(f'{{"text": "b", "y": 1}}\n{{"text": "c", "y": 1}}\n{{{missing}}}\n')
-    assert next(open_texts(first, "text", labels="y").batches()).texts == ["a", ""]
+    assert next(open_rows(first, text="text", labels="y").batches()).texts == ["a", ""]
     message = r"b\.jsonl: column 'text' must contain texts, found no text in row 2"
     with pytest.raises(DataFileError, match=message):
-        list(open_texts([first, second], "text", labels="y").batches())
+        list(open_rows([first, second], text="text", labels="y").batches())
     with pytest.raises(DataFileError, match="column 'y' must contain texts, found 1 in row 0"):
-        list(open_texts(first, "y", labels=False).batches())
+        list(open_rows(first, text="y", labels=False).batches())
     table = tmp_path / "texts.csv"
     table.write_text("text,y\na,1\n,2\n")
-    assert next(open_texts(table, "text", labels="y").batches()).texts == ["a", ""]
+    assert next(open_rows(table, text="text", labels="y").batches()).texts == ["a", ""]
 
 
 def test_unusable_columns_and_files_are_named(tmp_path):
     with pytest.raises(DataFileError, match="'text' cannot be both text and label"):
-        open_texts(written(tmp_path, "csv"), "text", labels="text")
+        open_rows(written(tmp_path, "csv"), text="text", labels="text")
     with pytest.raises(DataFileError, match="sentence"):
-        open_texts(written(tmp_path, "csv"), "sentence")
+        open_rows(written(tmp_path, "csv"), text="sentence")
     path = tmp_path / "texts.csv"
     path.write_bytes(b"label,text\na,caf\xe9\nb,tea\n")  # not UTF-8
     with pytest.raises(DataFileError, match=r"texts\.csv"):
-        list(open_texts(path, "text", labels="label").batches())
+        list(open_rows(path, text="text", labels="label").batches())
 
 
 @pytest.mark.parametrize("name", ["lines.txt", "lines.txt.gz", "standard-input"])
@@ -93,15 +93,15 @@ def test_lines_may_contain_any_bytes(tmp_path, monkeypatch, name):
     lines = [b"first", b"", b"caf\xe9 \x00 \xff", b"x" * 100, b"last"]
     content = b"\xef\xbb\xbf" + b"\r\n".join(lines)
     path.write_bytes(gzip.compress(content) if name != "lines.txt" else content)
-    texts = open_texts(path, format="lines" if name == "standard-input" else None)
+    texts = open_rows(path, text="line", format="lines" if name == "standard-input" else None)
     assert (texts.n_rows, texts.has_labels) == (5, False)
     batches = [(batch.first_row, batch.texts) for batch in texts.batches()]
     assert batches == [(0, lines[:4]), (4, lines[4:])]
     (tmp_path / "labels.txt").write_text("1\n2\n3\n1\n2\n")
-    labelled = open_texts(path, format="lines", labels_file=tmp_path / "labels.txt")
+    labelled = open_rows(path, text="line", format="lines", labels_file=tmp_path / "labels.txt")
     assert [b.labels.tolist() for b in labelled.batches()] == [[1, 2, 3, 1], [2]]
     with pytest.raises(DataFileError, match="no columns"):
-        open_texts(path, format="lines", columns=["id"])
+        open_rows(path, text="line", format="lines", columns=["id"])
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
@@ -111,7 +111,7 @@ def test_other_encodings_are_refused(tmp_path, encoding, format, compress):
     path = tmp_path / "standard-input"
     path.write_bytes(compress('text\n"a"\n'.encode(encoding)))
     with pytest.raises(DataFileError, match="standard-input: is not UTF-8 but UTF-16 or UTF-32"):
-        open_texts(path, None if format == "lines" else "text", format=format)
+        open_rows(path, text="line" if format == "lines" else "text", format=format)
 
 
 @pytest.mark.parametrize("module", [bz2, lzma])
@@ -119,7 +119,7 @@ def test_other_compressions_are_refused(tmp_path, module):
     path = tmp_path / "lines.txt"
     path.write_bytes(module.compress(b"a\nb\n"))
     with pytest.raises(DataFileError, match=r"is compressed by (bzip2|xz); decompress it"):
-        open_texts(path)
+        open_rows(path, text="line")
 
 
 @pytest.mark.parametrize("place", [0, 1, 300])
@@ -136,7 +136,7 @@ def test_long_texts_are_read_anywhere(tmp_path, kind, place):
     }[kind]
     path = tmp_path / f"texts.{kind}"
     path.write_text("\n".join(lines))
-    texts = open_texts(path, None if kind == "txt" else "text")
+    texts = open_rows(path, text="line" if kind == "txt" else "text")
     read = [text for batch in texts.batches() for text in batch.texts]
     assert read == ([text.encode() for text in found] if kind == "txt" else found)
 
@@ -145,6 +145,6 @@ def test_the_column_of_texts_may_be_given_by_position(tmp_path):
     path = tmp_path / "texts.csv"
     path.write_text("id,text,label\n1,hello there,a\n2,bye now,b\n")
     for column in ("1", "text"):
-        (batch,) = open_texts(path, column=column, columns=["id"]).batches()
+        (batch,) = open_rows(path, text=column, columns=["id"]).batches()
         assert batch.texts == ["hello there", "bye now"]
         assert list(batch.columns) == ["id"]

@@ -22,16 +22,9 @@ from bitclass.cli.console import (
     progress_bars,
     show_table,
 )
-from bitclass.cli.data import (
-    RowOptions,
-    check_outputs,
-    files_in,
-    input_of,
-    load_model,
-    open_rows_for,
-)
+from bitclass.cli.data import RowOptions, check_outputs, files_in
 from bitclass.cli.errors import UsageError
-from bitclass.storage import atomic_write
+from bitclass.storage import atomic_write, load
 
 if TYPE_CHECKING:
     from bitclass.model import PackedModel
@@ -75,10 +68,10 @@ def command(
     if figure is not None and figure.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise UsageError(f"--figure {figure}: the name must end in .png, .svg or .pdf")
     row_options = RowOptions(features=features, labels=labels)
-    read = files_in([model, *data, row_options.labels_file()])
+    read = files_in([model, *data, row_options.labels_file])
     check_outputs({"--errors": errors, "--figure": figure}, read)
-    packed = load_model(model)
-    rows = open_rows_for(packed, model, data, row_options, labelled=True)
+    packed = load(model)
+    rows = row_options.open_for(packed, model, data, labelled=True)
     evaluation = Evaluation(packed, calibrate=figure is not None, reject=reject)
     with ExitStack() as stack:
         progress = stack.enter_context(progress_bars())
@@ -88,7 +81,8 @@ def command(
             wrong = csv.writer(file, lineterminator="\n")
         names = getattr(rows, "names", None)  # of images
         for batch in stack.enter_context(closing(progress.batches("evaluating", rows))):
-            predicted = evaluation.add(input_of(batch), batch.labels)
+            X, y, *_ = batch.pair
+            predicted = evaluation.add(X, y)
             if wrong is not None:
                 _write_errors(wrong, batch, predicted, names)
     facts = evaluation.facts()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,27 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from bitclass._native import thread_limit
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli import options
 from bitclass.cli.console import ProgressBars, describe_training, print_lines, progress_bars
-from bitclass.cli.data import (
-    RowOptions,
-    check_outputs,
-    files_in,
-    input_of,
-    named,
-    open_training_rows,
-)
+from bitclass.cli.data import RowOptions, check_outputs, files_in, open_training_rows
 from bitclass.cli.errors import UsageError
-from bitclass.cli.saving import (
-    digest_of,
-    model_lock,
-    print_model,
-    save_model,
-    sums_beside,
-    without_link,
-)
+from bitclass.cli.saving import digest_of, model_lock, print_model, save_model, without_link
+from bitclass.codes import MAX_BITS
+from bitclass.training.sums_file import sums_path
 
 if TYPE_CHECKING:
     from bitclass.io import Rows
@@ -46,8 +32,6 @@ _DEFAULTS = {
     for name, parameter in inspect.signature(BinaryCodeClassifier).parameters.items()
 }
 _training = partial(typer.Option, rich_help_panel="Training", show_default=True)
-# Parameters of the estimator whose option has another name.
-_OPTION_NAMES = {"n_bits": "bits", "n_jobs": "threads", "random_state": "seed"}
 
 
 def command(
@@ -55,10 +39,15 @@ def command(
     model: Annotated[Path, typer.Option(metavar="FILE", help="Model file to write.")],
     labels: options.Labels = None,
     text: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Text column, to train on texts.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Text column, to train on texts; line for the lines of .txt files."
+        ),
     ] = None,
     features: options.Features = None,
-    weights: options.Weights = None,
+    weights: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column of row weights.")
+    ] = None,
     groups: Annotated[
         str | None,
         typer.Option(
@@ -66,7 +55,6 @@ def command(
             help="Column of groups to hold out together; all rows are read into memory.",
         ),
     ] = None,
-    format: options.Format = None,
     no_header: Annotated[
         bool, typer.Option("--no-header", help="CSV files have no line of column names.")
     ] = False,
@@ -78,7 +66,9 @@ def command(
             "instead of n-grams: model2vec:MODEL or sentence-transformers:MODEL.",
         ),
     ] = None,
-    bits: Annotated[int, _training(metavar="N", help="Bits per code.")] = _DEFAULTS["n_bits"],
+    bits: Annotated[
+        int, _training(metavar="N", min=1, max=MAX_BITS, help="Bits per code.")
+    ] = _DEFAULTS["n_bits"],
     refine: Annotated[
         bool | None,
         _training(help="Refine by gradient descent; by default if there are enough rows."),
@@ -95,15 +85,12 @@ def command(
         ),
     ] = _DEFAULTS["class_weight"],
     prior: Annotated[
-        str, _training(metavar="NAME", help="Class frequencies to expect: train or uniform.")
+        Literal["train", "uniform"],
+        _training(metavar="NAME", help="Class frequencies to expect: train or uniform."),
     ] = _DEFAULTS["prior"],
     keep_sums: Annotated[
         bool, _training("--keep-sums", help="Also write the sums that bitclass update needs.")
     ] = _DEFAULTS["keep_sums"],
-    seed: Annotated[int, _training(metavar="N", help="Random seed.")] = 0,
-    threads: Annotated[
-        int | None, _training(metavar="N", min=1, help="Number of threads; all by default.")
-    ] = _DEFAULTS["n_jobs"],
 ) -> None:
     """Train a model on feature files, texts or images, and write it to a file.
 
@@ -111,39 +98,39 @@ def command(
     y) or named with --labels; all other columns are features unless --features or --text say
     otherwise. The model remembers its columns.
     """
-    classifier = _estimator(
-        text is not None,
-        extractor,
-        n_bits=bits,
-        refine=_DEFAULTS["refine"] if refine is None else refine,
-        kernel=kernel,
-        class_weight=class_weight,
-        prior=prior,
-        keep_sums=keep_sums,
-        random_state=seed,
-        n_jobs=threads,
-    )
-    others = () if groups is None else (groups,)
-    row_options = RowOptions(features, labels, text, weights, others, format, header=not no_header)
-    network = None
-    if extractor is not None and extractor.startswith("onnx:"):
-        network = Path(extractor.removeprefix("onnx:").partition(",")[0])
     model = without_link(model)
     if model.name.endswith(".sums.safetensors"):
         raise UsageError(f"--model {model}: names ending in .sums.safetensors are for sums")
-    read = list(files_in([*data, row_options.labels_file()]))
-    sums = sums_beside(model) if keep_sums else None
+    network = None
+    if extractor is not None and extractor.startswith("onnx:"):
+        network = Path(extractor.removeprefix("onnx:").partition(",")[0])
+    others = () if groups is None else (groups,)
+    row_options = RowOptions(features, labels, text, weights, others, header=not no_header)
+    read = files_in([*data, row_options.labels_file])
+    sums = Path(sums_path(model)) if keep_sums else None
     check_outputs({"--model": model, "--keep-sums": sums}, [*read, *files_in([network])])
+    parameters: dict[str, Any] = {
+        "n_bits": bits,
+        "refine": _DEFAULTS["refine"] if refine is None else refine,
+        "kernel": kernel,
+        "class_weight": class_weight,
+        "prior": prior,
+        "keep_sums": keep_sums,
+        "random_state": 0,
+    }
+    if text is None:
+        classifier = BinaryCodeClassifier(**parameters)
+    else:
+        classifier = _text_classifier(extractor, parameters)
     start = time.perf_counter()
-    with thread_limit(threads):
-        rows, used = open_training_rows(data, row_options, extractor, threads)
-        with progress_bars() as progress:
-            try:
-                _fit(classifier, rows, progress, groups)
-            except ValueError as error:
-                if not str(error).startswith("X must contain texts"):
-                    raise
-                raise UsageError(f"{data[0]}: {str(error).removeprefix('X ')}") from error
+    rows, used = open_training_rows(data, row_options, extractor)
+    with progress_bars() as progress:
+        try:
+            _fit(classifier, rows, progress, groups)
+        except ValueError as error:
+            if not str(error).startswith("X must contain texts"):
+                raise
+            raise UsageError(f"{data[0]}: {str(error).removeprefix('X ')}") from error
     record: dict[str, Any] = {"columns": row_options.remembered()}
     if rows.feature_names is not None:
         record["feature_names"] = list(rows.feature_names)
@@ -162,27 +149,15 @@ def command(
         print_lines(f"note: copy {network} to the folder of the model, where predict looks for it")
 
 
-def _estimator(of_texts: bool, extractor: str | None, **parameters: Any) -> BinaryCodeClassifier:
-    """An estimator with valid parameters; errors name the options."""
-    try:
-        if of_texts:
-            from bitclass.text import TextClassifier, embeddings_named
+def _text_classifier(extractor: str | None, parameters: dict[str, Any]) -> BinaryCodeClassifier:
+    from bitclass.text import TextClassifier, embeddings_named
 
-            if extractor is not None:
-                named(embeddings_named, extractor)
-            classifier = TextClassifier(embedding=extractor, **parameters)
-        else:
-            classifier = BinaryCodeClassifier(**parameters)
-        classifier._validate_params()
+    try:
+        if extractor is not None:
+            embeddings_named(extractor)
     except ValueError as error:
-        raise UsageError(
-            re.sub(
-                r"The '(\w+)' parameter of \w+",
-                lambda found: "--" + _OPTION_NAMES.get(found[1], found[1]).replace("_", "-"),
-                str(error),
-            )
-        ) from error
-    return classifier
+        raise UsageError(f"--extractor: {error}") from error
+    return TextClassifier(embedding=extractor, **parameters)
 
 
 def _fit(
@@ -191,11 +166,9 @@ def _fit(
     """Fit to batches, or, where groups or balanced classes need them, to all rows at once."""
     if groups is not None or classifier.class_weight is not None:
         whole = rows.load()
-        assert whole.labels is not None
+        X, y, *_ = whole.pair
         of_rows = None if groups is None else whole.columns[groups]
-        classifier.fit(
-            input_of(whole), whole.labels, whole.sample_weight, of_rows, callback=progress.epoch
-        )
+        classifier.fit(X, y, whole.sample_weight, of_rows, callback=progress.epoch)
         return
     n_passes = 0
 
@@ -203,8 +176,6 @@ def _fit(
         nonlocal n_passes
         n_passes += 1
         with closing(progress.batches(f"pass {n_passes}", rows)) as found:
-            for batch in found:
-                weights = () if batch.sample_weight is None else (batch.sample_weight,)
-                yield input_of(batch), batch.labels, *weights
+            yield from (batch.pair for batch in found)
 
     classifier.fit_batches(batches, feature_names=rows.feature_names, callback=progress.epoch)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Data", "Features", "Format", "Json", "Labels", "Model", "Reject", "Weights"]
+__all__ = ["Data", "Features", "Json", "Labels", "Model", "Reject"]
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file.")]
 Data = Annotated[
@@ -40,15 +40,6 @@ Reject = Annotated[
         max=1,
         help="Reject rows with a typicality below this share, as of no known class; by default as "
         "the model was fitted.",
-    ),
-]
-Weights = Annotated[str | None, typer.Option(metavar="NAME", help="Column of row weights.")]
-Format = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="csv, jsonl, parquet, arrow, npy, npz, svmlight, or lines (one text per line); by "
-        "default from the file extension.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

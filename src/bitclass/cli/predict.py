@@ -21,14 +21,11 @@ from bitclass.cli.data import (
     RowOptions,
     check_outputs,
     files_in,
-    input_of,
-    load_model,
-    open_rows_for,
     takes_texts,
     with_standard_input,
 )
 from bitclass.cli.errors import UsageError
-from bitclass.storage import atomic_write
+from bitclass.storage import atomic_write, load
 
 if TYPE_CHECKING:
     from bitclass.model import PackedModel
@@ -53,7 +50,14 @@ def command(
     ],
     text: Annotated[str | None, typer.Option(metavar="NAME", help="Text column.")] = None,
     features: options.Features = None,
-    format: options.Format = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="csv, jsonl, parquet, arrow, npy, npz, svmlight, or lines (one text per line); by "
+            "default from the file extension.",
+        ),
+    ] = None,
     id: Annotated[
         list[str] | None,
         typer.Option("--id", metavar="NAME", help="Column to copy to the output; may be repeated."),
@@ -62,7 +66,7 @@ def command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="File to write: .csv, .jsonl, .parquet or .npy; else standard output.",
+            help="File to write: .csv, .jsonl or .parquet; else standard output.",
         ),
     ] = None,
     top: Annotated[
@@ -97,10 +101,8 @@ def command(
         raise UsageError(f"--out {out}: the name must end in {', '.join(_WRITERS)}")
     if json and _WRITERS[ending] is not _write_json:
         raise UsageError(f"--out {out}: with --json, the name must end in .jsonl")
-    packed = load_model(model)
+    packed = load(model)
     reject = packed.reject if reject is None else reject
-    if ending == ".npy" and (top > 1 or probabilities or typicality or reject or explain or id):
-        raise UsageError(f"--out {out}: .npy holds only labels; use .csv, .jsonl or .parquet")
     if explain and packed.text is None:
         raise UsageError("--explain: the model was not trained on n-grams of texts")
     if top > len(packed.classes):
@@ -111,7 +113,7 @@ def command(
     with contextlib.ExitStack() as stack:
         if rows is None:
             paths, row_options = stack.enter_context(with_standard_input(data, row_options))
-            rows = open_rows_for(packed, model, paths, row_options, labelled=False)
+            rows = row_options.open_for(packed, model, paths, labelled=False)
         results = _results(packed, rows, top, probabilities, typicality, reject, explain)
         stack.enter_context(contextlib.closing(results))
         file = sys.stdout if out is None else stack.enter_context(atomic_write(out))
@@ -161,7 +163,7 @@ def _results(
         contextlib.closing(progress.batches("predicting", rows)) as batches,
     ):
         for batch in batches:
-            X = input_of(batch)
+            X, *_ = batch.pair
             copied = dict(batch.columns)
             if names is not None:
                 copied["image"] = np.array(names[batch.first_row : batch.first_row + len(batch)])
@@ -231,11 +233,6 @@ def _write_json(file: IO[Any], results: Results) -> None:
                 text.write(json_format.dumps(record, ensure_ascii=False, default=str) + "\n")
 
 
-def _write_npy(file: IO[Any], results: Results) -> None:
-    labels = [best["label"][:, 0] for _, best in results]
-    np.save(file, np.concatenate(labels), allow_pickle=False)
-
-
 def _write_parquet(file: IO[Any], results: Results) -> None:
     try:
         import pyarrow
@@ -260,5 +257,4 @@ _WRITERS = {
     ".jsonl": _write_json,
     ".ndjson": _write_json,
     ".parquet": _write_parquet,
-    ".npy": _write_npy,
 }

@@ -30,14 +30,8 @@ __all__ = [
     "model_lock",
     "print_model",
     "save_model",
-    "sums_beside",
     "without_link",
 ]
-
-
-def sums_beside(model: Path) -> Path:
-    """Path of the sums of a model."""
-    return Path(sums_path(model))
 
 
 def without_link(model: Path) -> Path:
@@ -95,7 +89,7 @@ def save_model(
     model.summary.update(record)
     if sums:
         model.summary["sources"] = list(classifier.sums_.sources)
-        save_sums(sums_beside(path), classifier.sums_)
+        save_sums(sums_path(path), classifier.sums_)
     save(path, model, projection=projection)
     return model
 

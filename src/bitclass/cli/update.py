@@ -13,25 +13,11 @@ from numpy.typing import NDArray
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli import options
 from bitclass.cli.console import describe_training, print_lines, progress_bars
-from bitclass.cli.data import (
-    RowOptions,
-    check_outputs,
-    files_in,
-    input_of,
-    load_model,
-    open_rows_for,
-    takes_texts,
-)
+from bitclass.cli.data import RowOptions, check_outputs, files_in, takes_texts
 from bitclass.cli.errors import UsageError
-from bitclass.cli.saving import (
-    digest_of,
-    model_lock,
-    print_model,
-    save_model,
-    sums_beside,
-    without_link,
-)
-from bitclass.storage import read_header
+from bitclass.cli.saving import digest_of, model_lock, print_model, save_model, without_link
+from bitclass.storage import load, read_header
+from bitclass.training.sums_file import sums_path
 
 if TYPE_CHECKING:
     from bitclass.model import PackedModel
@@ -46,7 +32,6 @@ def command(
         typer.Argument(metavar="DATA", help="Files, or folders of images, with rows to add."),
     ] = None,
     labels: options.Labels = None,
-    weights: options.Weights = None,
     remove: Annotated[
         list[str] | None, typer.Option(metavar="CLASS", help="Class to remove; may be repeated.")
     ] = None,
@@ -61,11 +46,11 @@ def command(
     update can be repeated safely.
     """
     model = without_link(model)
-    sums = sums_beside(model)
+    sums = Path(sums_path(model))
     if model.exists() and not sums.exists():
         raise UsageError(f"{sums}: no such file; fit the model with --keep-sums to update it")
-    row_options = RowOptions(labels=labels, weights=weights)
-    read = list(files_in([*(data or []), row_options.labels_file()]))
+    row_options = RowOptions(labels=labels)
+    read = files_in([*(data or []), row_options.labels_file])
     check_outputs({"the model": model, "the file of sums": sums}, read)
     with model_lock(model):
         _update(model, data or [], read, row_options, remove or [], again)
@@ -79,13 +64,13 @@ def _update(
     remove: list[str],
     again: bool,
 ) -> None:
-    packed = load_model(path)
+    packed = load(path)
     classifier = _kind_of(packed).load(path)
     sources = classifier.sums_.sources
     modelled = packed.summary.get("sources")
     if not isinstance(modelled, list) or sources[: len(modelled)] != modelled:
         raise ValueError(
-            f"{sums_beside(path)}: does not belong to {path}, which was fitted later or elsewhere; "
+            f"{sums_path(path)}: does not belong to {path}, which was fitted later or elsewhere; "
             "fit the model again with --keep-sums"
         )
     interrupted = sources[len(modelled) :]
@@ -130,10 +115,11 @@ def _add_rows(
     row_options: RowOptions,
 ) -> str:
     """Add rows to the sums, and return a description of them."""
-    rows = open_rows_for(model, path, data, row_options, labelled=True)
+    rows = row_options.completed(model).open_for(model, path, data, labelled=True)
     with progress_bars() as progress, closing(progress.batches("adding", rows)) as batches:
         for batch in batches:
-            classifier.partial_fit(input_of(batch), batch.labels, sample_weight=batch.sample_weight)
+            X, y, *_ = batch.pair
+            classifier.partial_fit(X, y, sample_weight=batch.sample_weight)
     return rows.description
 
 

@@ -70,7 +70,6 @@ class ImageNetwork:
         self._mean, self._std = _per_channel("mean", mean), _per_channel("std", std)
         if not (self._std > 0).all():
             raise ValueError(f"std must be positive, found {std!r}")
-        content, self._output = _with_output(content, specification.get("output"))
         runtime = import_extra("onnxruntime")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = effective_threads()
@@ -79,6 +78,10 @@ class ImageNetwork:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         providers = ["CPUExecutionProvider"]
         self._session = runtime.InferenceSession(content, options, providers=providers)
+        outputs = [value.name for value in self._session.get_outputs()]
+        self._output = specification.get("output") or outputs[0]
+        if self._output not in outputs or (len(outputs) > 1 and not specification.get("output")):
+            raise ValueError(f"select one of its outputs with output=: {', '.join(outputs)}")
         source = self._session.get_inputs()[0]
         self._input, shape = source.name, source.shape
         if source.type != "tensor(float)" or len(shape) != 4:
@@ -168,13 +171,10 @@ class ImageNetwork:
             found = self._session.run([self._output], {self._input: batch})[0]
         except Exception as error:  # onnxruntime has its own error types
             raise ValueError(f"fails on images of {self.size} x {self.size}: {error}") from error
-        # Tokens (n, t, d) and maps (n, d, h, w) or (n, h, w, d) are averaged over their positions.
-        axes: tuple[int, ...] = (1,) if found.ndim == 3 else ()
-        if found.ndim == 4:
-            # Maps are square; if the layout is ambiguous, it is that of the input.
-            first, last = found.shape[1] == found.shape[2], found.shape[2] == found.shape[3]
-            axes = (1, 2) if first and (self._channels_last or not last) else (2, 3)
-        features = np.asarray(found.mean(axis=axes) if axes else found, dtype=np.float32)
+        # Averaged over the positions of tokens (n, t, d), or of maps in the layout of the input.
+        maps = (1, 2) if self._channels_last else (2, 3)
+        axes: tuple[int, ...] = {3: (1,), 4: maps}.get(found.ndim, ())
+        features = np.asarray(found.mean(axis=axes), dtype=np.float32)
         if features.ndim != 2 or len(features) != len(images) or features.shape[1] == 0:
             raise ValueError(
                 "its output must be one row of features per image, found shape "
@@ -190,21 +190,6 @@ def _per_channel(name: str, values: Any) -> NDArray[np.float32]:
     return found
 
 
-def _with_output(content: bytes, output: str | None) -> tuple[bytes, str]:
-    """The model with this output added, and the output's name; any inner value can be an output."""
-    onnx = import_extra("onnx")
-    model = onnx.load_model_from_string(content)
-    outputs = [value.name for value in model.graph.output]
-    if output is None and len(outputs) != 1:
-        raise ValueError(f"select one of its outputs with output=: {', '.join(outputs)}")
-    if output is None or output in outputs:
-        return content, output or outputs[0]
-    if not any(output in node.output for node in model.graph.node):
-        raise ValueError(f"it has no output {output!r}; its outputs are: {', '.join(outputs)}")
-    model.graph.output.append(onnx.helper.make_empty_tensor_value_info(output))
-    return model.SerializeToString(), output
-
-
 def extractor_named(text: str) -> ImageNetwork:
     """Create a network from its description.
 
@@ -218,7 +203,7 @@ def extractor_named(text: str) -> ImageNetwork:
         Options follow, as in ``cnn,size=160`` or ``onnx:net.onnx,output=pool,mean=127,std=128``:
 
         - ``size``: side length in pixels, by default as declared by the network, or 224;
-        - ``output``: an output, or any value inside the network; required if there are several;
+        - ``output``: name of an output; required if there are several;
         - ``mean``, ``std``: the network takes (pixel - mean) / std; one number, or three separated
           by ``/``; those of ImageNet by default.
 

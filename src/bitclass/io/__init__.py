@@ -1,6 +1,6 @@
 """Rows from files: NumPy, Parquet, Arrow, CSV, JSON lines and SVMlight."""
 
-from bitclass.io.rows import FileRows, Rows, format_of, open_rows, prefetch
+from bitclass.io.rows import FileRows, Rows, format_of, open_rows
 from bitclass.io.source import Batch, DataFileError, open_text
 
 __all__ = [
@@ -11,5 +11,4 @@ __all__ = [
     "format_of",
     "open_rows",
     "open_text",
-    "prefetch",
 ]

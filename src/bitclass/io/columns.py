@@ -80,12 +80,12 @@ def choose_columns(
         candidates = [name for name in free if name != label]
         skipped = {name: "an identifier" for name in candidates if _ID.fullmatch(name)}
         skipped |= {name: "the index of a data frame" for name in candidates if name in index}
-        skipped |= {name: f"a second {label!r}" for name in candidates if _copies(name, label)}
         features = [name for name in candidates if name not in skipped]
         notes += [f"skipped {name!r}, {reason}" for name, reason in skipped.items()]
         if not any(kinds[name] == "number" for name in features):
             raise DataFileError(
-                f"{path}: no column contains numbers; the columns are: {listed(names)}"
+                f"{path}: no column contains numbers; the columns are: {listed(names)}; name a "
+                "column of texts with --text (text=)"
             )
     _check_numbers(path, {name: kinds[name] for name in features}, bool(model_names))
     if request.labels is False:
@@ -93,11 +93,6 @@ def choose_columns(
     elif label in features:
         raise DataFileError(f"{path}: column {label!r} cannot be both label and feature")
     return features, label, notes
-
-
-def _copies(name: str, label: str | None) -> bool:
-    """Whether pandas has given this name to a second column called `label`."""
-    return label is not None and bool(re.fullmatch(rf"{re.escape(label)}\.\d+", name))
 
 
 def _requested(
@@ -112,10 +107,9 @@ def _requested(
         text = item.removeprefix("!") if excludes else item
         if text not in names and any(sign in text for sign in "*?["):
             found = [name for name in names if name not in index and fnmatch.fnmatch(name, text)]
-            if not excludes and isinstance(label, str):
-                found = [name for name in found if name != label and not _copies(name, label)]
-            elif not excludes:
-                found = [name for name in found if not _LABEL.fullmatch(name)]
+            if not excludes:
+                is_label = label.__eq__ if isinstance(label, str) else _LABEL.fullmatch
+                found = [name for name in found if not is_label(name)]
             if not found:
                 raise DataFileError(
                     f"{path}: no column matches {text!r}; the columns are: {listed(names)}"

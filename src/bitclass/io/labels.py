@@ -67,7 +67,7 @@ def convert(path: Path, labels: NDArray[Any], dtype: np.dtype[Any], first_row: i
             row = int(np.argmax(wrong))
             raise DataFileError(
                 f"{path}: row {first_row + row} has the label {labels[row]}; labels must be text, "
-                "booleans or integers; write numbers from 2**53 on as integers or text"
+                "booleans or integers; write numbers from 2**53 on as int64 or text"
             )
         labels = labels.astype(INTEGER)
     if dtype.kind == "U":

@@ -25,7 +25,8 @@ class LinesSource(Source):
         super().__init__(path)
         if request.features is not False:
             raise DataFileError(
-                f"{path}: contains lines of text; set format= if it has another format"
+                f"{path}: contains lines of text; read them with --text line (text='line'), or set "
+                "format= if it has another format"
             )
         is_label = request.only_labels
         self.label, self.columns = ("line" if is_label else None), ["line"] * len(request.columns)

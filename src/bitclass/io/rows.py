@@ -10,11 +10,12 @@ from contextlib import closing
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass.arrays import first_not_finite
 from bitclass.io.labels import common_dtype, convert, label_dtype
 from bitclass.io.source import (
     Batch,
@@ -26,7 +27,7 @@ from bitclass.io.source import (
     reading,
 )
 
-__all__ = ["FORMATS", "FileRows", "Rows", "format_of", "open_rows", "prefetch"]
+__all__ = ["FORMATS", "FileRows", "Rows", "format_of", "open_rows"]
 
 PathLike = str | os.PathLike[str]
 
@@ -111,8 +112,7 @@ class Rows(ABC):
         """
         with closing(self.batches()) as batches:
             for batch in batches:
-                pair = (batch.X if batch.texts is None else batch.texts, batch.labels)
-                yield pair if batch.sample_weight is None else (*pair, batch.sample_weight)
+                yield batch.pair
 
     def load(self) -> Batch:
         """Read all rows into memory, as one batch."""
@@ -148,6 +148,8 @@ class FileRows(Rows):
         self.is_sparse = first.is_sparse
         self.paths = [source.path for source in (*sources, *label_sources)]
         described = [_description(files) for files in (sources, label_sources) if files]
+        if "text" in self._roles:
+            described[0] += f", texts {self._roles['text']!r}"
         self.description = "\n".join(described)
         self._rows_per_batch = rows_per_batch or self._default_rows_per_batch()
 
@@ -209,7 +211,13 @@ class FileRows(Rows):
         X, labels, first = piece.X, piece.labels, offset + row
         if X is not None:
             X = X.astype(self.dtype, copy=False)
-            _check_finite(source.path, X, row, self.feature_names)
+            if (wrong := first_not_finite(X)) is not None:
+                place, column, value = wrong
+                name = repr(self.feature_names[column]) if self.feature_names else column
+                raise DataFileError(
+                    f"{source.path}: row {row + place} has {value} in feature {name}; features "
+                    "must be finite"
+                )
         if self._labels is not None:
             labels = self._labels[first : first + len(piece)]
         elif labels is not None and self._label_dtype is not None:
@@ -228,25 +236,12 @@ class FileRows(Rows):
         )
 
 
-def prefetch(items: Iterable[_T]) -> Generator[_T, None, None]:
+def prefetch(source: Generator[_T, None, None]) -> Generator[_T, None, None]:
     """Yield the same items, each produced in a thread while the previous one is in use.
 
-    Parameters
-    ----------
-    items : iterable
-        Exceptions it raises are raised here, after the preceding items. If this generator is closed
-        early, `items` is closed too.
-
-    Yields
-    ------
-    item
-
-    Examples
-    --------
-    >>> list(prefetch(range(3)))
-    [0, 1, 2]
+    Exceptions are raised after the preceding items. If this generator is closed early, `source` is
+    closed too.
     """
-    source = iter(items)
     with ThreadPoolExecutor(1, thread_name_prefix="bitclass-prefetch") as pool:
         try:
             pending = pool.submit(next, source, _END)
@@ -256,9 +251,7 @@ def prefetch(items: Iterable[_T]) -> Generator[_T, None, None]:
                 del item  # otherwise it stays in memory while the item after next is produced
         finally:
             pool.shutdown(cancel_futures=True)  # waits for the item that is being produced
-            close = getattr(source, "close", None)
-            if close is not None:
-                close()
+            source.close()
 
 
 def _numbers(path: Path, values: NDArray[Any], first_row: int, name: str) -> NDArray[np.float64]:
@@ -289,24 +282,6 @@ def _texts(path: Path, values: NDArray[Any], first_row: int, name: str) -> Seque
     return texts
 
 
-def _check_finite(path: Path, X: Any, first_row: int, feature_names: Sequence[str] | None) -> None:
-    """Raise an error that names the first row and feature of X (k, d) with NaN or infinity."""
-    values = X if isinstance(X, np.ndarray) else X.data
-    wrong = ~np.isfinite(values)
-    if not wrong.any():
-        return
-    if isinstance(X, np.ndarray):
-        row, column = (int(place[0]) for place in np.nonzero(wrong))
-    else:
-        i = int(np.argmax(wrong))
-        row, column = int(np.searchsorted(X.indptr, i, side="right")) - 1, int(X.indices[i])
-    name = repr(feature_names[column]) if feature_names else str(column)
-    raise DataFileError(
-        f"{path}: row {first_row + row} has {values[wrong][0]} in feature {name}; features must be "
-        "finite"
-    )
-
-
 def _more(files: Sequence[Any]) -> str:
     """Suffix for the first file name in a message about several files."""
     return f" and {len(files) - 1} more" if len(files) > 1 else ""
@@ -316,7 +291,7 @@ def _description(sources: Sequence[Source]) -> str:
     """Describe in one line what is read, what was guessed and what was skipped."""
     first = sources[0]
     n_rows = sum(source.n_rows for source in sources)
-    parts = [f"{first.format_name}, {n_rows} labels"]
+    parts = [f"{first.format_name}, {n_rows} rows"]
     if first.n_features:
         kind = f"{'sparse ' if first.is_sparse else ''}{first.dtype}"
         parts = [f"{first.format_name}, {n_rows} x {first.n_features} {kind}"]
@@ -333,8 +308,8 @@ def _description(sources: Sequence[Source]) -> str:
 def open_rows(
     paths: PathLike | Sequence[PathLike],
     *,
-    features: str | int | Sequence[str | int] | bool | None = None,
-    labels: str | int | bool | None = None,
+    features: str | int | Sequence[str | int] | Literal[False] | None = None,
+    labels: str | int | Literal[False] | None = None,
     labels_file: PathLike | Sequence[PathLike] | None = None,
     sample_weight: str | int | None = None,
     text: str | int | None = None,
@@ -367,8 +342,10 @@ def open_rows(
     labels_file : path or sequence of paths, optional
         Separate files that contain the labels; `labels` then refers to these files. A ``.txt``
         file has one label per line, and no header.
-    sample_weight, text : str or int, optional
-        Columns with the weights and texts of the rows; they are not features.
+    text : str or int, optional
+        The column of texts, which are read instead of features. Of a file of lines, it is "line".
+    sample_weight : str or int, optional
+        The column of weights, which is not a feature.
     columns : sequence of str
         Further columns to read, such as identifiers; they are not features.
     format : {"npy", "npz", "parquet", "arrow", "csv", "jsonl", "svmlight", "lines"}, optional
@@ -405,29 +382,21 @@ def open_rows(
     >>> [(batch.first_row, batch.X.shape, batch.labels.tolist()) for batch in rows.batches()]
     [(0, (3, 3), ['a', 'b', 'a']), (3, (2, 3), ['b', 'c'])]
     """
-    for name, value in (("n_features", n_features), ("rows_per_batch", rows_per_batch)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be positive, found {value}")
-    if labels is True:
-        raise ValueError("labels must be a name, a position, None or False, found True")
+    if rows_per_batch is not None and rows_per_batch < 1:
+        raise ValueError(f"rows_per_batch must be positive, found {rows_per_batch}")
+    if text is not None and features is not None:
+        raise ValueError("texts are read instead of features: give text= or features=, not both")
     label = labels if labels is None or labels is False else str(labels)
-    named: list[str | int] = []
-    if features is not None:
-        named = [features] if isinstance(features, str | int) else list(features)
-        if features is True or not named:
-            raise ValueError("features must name at least one array or column")
+    named = [features] if isinstance(features, str | int) else features
     given = {"sample_weight": sample_weight, "text": text}
     roles = {role: str(name) for role, name in given.items() if name is not None}
-    wanted = [*roles.values(), *map(str, columns)]
-    if features is False and labels is False and labels_file is None and not wanted:
-        raise ValueError("nothing to read: features and labels are False, and columns is empty")
     request = Request(
-        features=False if features is False else tuple(map(str, named)),
+        features=False if features is False or text is not None else _strings(named),
         labels=False if labels_file is not None else label,
-        columns=tuple(wanted),
+        columns=(*roles.values(), *map(str, columns)),
         n_features=n_features,
         header=header,
-        feature_names=None if feature_names is None else tuple(map(str, feature_names)),
+        feature_names=None if feature_names is None else _strings(feature_names),
     )
     sources = _open_files(_files(paths, format), format, request)
     found = None
@@ -438,6 +407,8 @@ def open_rows(
         label_rows = FileRows(label_sources, _label_dtype(label_sources, classes))
         found = np.concatenate([batch.labels for batch in label_rows.batches()])
     names = list(sources[0].columns)
+    if text is not None and names[len(roles) - 1] == sources[0].label:
+        raise DataFileError(f"column {sources[0].label!r} cannot be both text and label")
     return FileRows(
         sources,
         _label_dtype(sources, classes),
@@ -447,6 +418,10 @@ def open_rows(
         label_sources=label_sources,
         rows_per_batch=rows_per_batch,
     )
+
+
+def _strings(names: Iterable[object] | None) -> tuple[str, ...]:
+    return tuple(map(str, () if names is None else names))
 
 
 def _known() -> str:
@@ -509,7 +484,9 @@ def _common_format(paths: Sequence[Path], format: str | None) -> str:
     formats = [format or format_of(path) for path in paths]
     for path, found in zip(paths, formats, strict=True):
         if found is None:
-            raise DataFileError(f"{path}: unknown extension; set format= to one of: {_known()}")
+            raise DataFileError(
+                f"{path}: unknown extension; rename it, or set format= to one of: {_known()}"
+            )
         if found != formats[0]:
             raise DataFileError(f"{path}: is {found}, but {paths[0]} is {formats[0]}")
     return str(formats[0])

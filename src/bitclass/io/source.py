@@ -64,6 +64,12 @@ class Batch:
     sample_weight: NDArray[np.float64] | None = None
     texts: Sequence[str | bytes] | None = None
 
+    @property
+    def pair(self) -> tuple[Any, ...]:
+        """Texts or features, labels and, if there are any, weights, as `fit_batches` takes them."""
+        weights = () if self.sample_weight is None else (self.sample_weight,)
+        return self.X if self.texts is None else self.texts, self.labels, *weights
+
     def __len__(self) -> int:
         if self.X is not None:
             return int(self.X.shape[0])

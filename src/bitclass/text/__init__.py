@@ -3,7 +3,6 @@
 from bitclass.embeddings import SentenceEmbeddings, embeddings_named, recorded_embeddings
 from bitclass.text.classifier import TextClassifier
 from bitclass.text.ngrams import csr_rows, fit_ngrams
-from bitclass.text.rows import open_texts
 
 __all__ = [
     "SentenceEmbeddings",
@@ -11,6 +10,5 @@ __all__ = [
     "csr_rows",
     "embeddings_named",
     "fit_ngrams",
-    "open_texts",
     "recorded_embeddings",
 ]
