@@ -341,18 +341,6 @@ void solve_in_place(nb::handle lower, nb::handle b, bool transposed, int n_threa
     solve_triangular(factor.data(), values.shape(1), values.data(), values.shape(0), transposed, n_threads);
 }
 
-nb::object scores_of_dense_rows(nb::handle X, nb::handle projection, nb::handle intercept, int n_threads) {
-    const FloatArray rows(X, "X", {kAny, kAny});
-    const FloatArray matrix(projection, "projection", {rows.shape(1), kAny});
-    const FloatArray shift(intercept, "intercept", {matrix.shape(1)});
-    require_blas({rows.shape(0), rows.shape(1), matrix.shape(1)});
-    const NewArray<float> scores(rows.shape(0), matrix.shape(1));
-    const WithoutGil released;
-    dense_scores(rows.data(), rows.shape(0), rows.shape(1), matrix.data(), matrix.shape(1), shift.data(),
-                 scores.data(), n_threads);
-    return scores.object;
-}
-
 nb::tuple gradients_of_classes(nb::handle scores, nb::handle weights, nb::handle bias, nb::handle log_shares,
                                nb::handle labels, nb::handle factors, std::tuple<float, float> sharpness,
                                std::size_t n_signs, int n_threads) {
@@ -387,12 +375,6 @@ void step_of_adam(nb::handle left, nb::handle right, float rate, std::tuple<floa
     const WithoutGil released;
     adam_step(step, A.data(), B.data(), m, k, r, moved.data(), mean.data(), square.data(),
               of_values ? of_values->data() : nullptr, n_threads);
-}
-
-void scale_columns_of(nb::handle matrix, float length, int n_threads) {
-    const Array<float> values(matrix, "matrix", {kAny, kAny});
-    const WithoutGil released;
-    scale_columns(values.data(), values.shape(0), values.shape(1), length, n_threads);
 }
 
 // Python texts as bytes, kept alive while they are read.
@@ -681,10 +663,8 @@ NB_MODULE(_kernels, m) {
         const bool is_float = AnyArray(b, "b", {kAny, kAny}).is("float32");
         (is_float ? &solve_in_place<float> : &solve_in_place<double>)(lower, b, transposed, n_threads);
     });
-    m.def("dense_scores", &scores_of_dense_rows);
     m.def("class_gradients", &gradients_of_classes);
     m.def("adam_step", &step_of_adam, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
           nb::arg(), nb::arg().none(), nb::arg());
-    m.def("scale_columns", &scale_columns_of);
     bind_paper(m);
 }
