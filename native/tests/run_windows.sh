@@ -14,6 +14,7 @@ cmake -S . -B build/windows -DCMAKE_BUILD_TYPE=Release -DBITCLASS_PYTHON=OFF -DB
     -DCMAKE_SYSTEM_NAME=Windows -DCMAKE_SYSTEM_PROCESSOR=x86_64 -DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY \
     -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_CXX_COMPILER_TARGET=x86_64-w64-mingw32 \
     -DCMAKE_CXX_FLAGS="-isystem $headers -isystem $headers/x86_64-w64-mingw32" \
-    -DCMAKE_EXE_LINKER_FLAGS="-static -B$libraries -L$libraries" >/dev/null
+    -DCMAKE_EXE_LINKER_FLAGS="-static -B$libraries -L$libraries" \
+    -DCMAKE_CXX_STANDARD_LIBRARIES="-lstdc++ -lgcc -lgcc_eh -lpthread" >/dev/null
 cmake --build build/windows --parallel "$(nproc)"
 WINEPREFIX="$PWD/build/windows/wine" WINEDEBUG=-all wine build/windows/test_kernels.exe
