@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.* native/paper/* native/simd/*)
 
-.PHONY: help setup demo test test-faults test-images test-torch browser lint format bench accuracy regimes random-problems reproduce reproduce-quick out-of-core cost search memory loading text unknown images characters cluster serving fuzz attack sanitize neon wheel image-root onnx-agreement walk clean
+.PHONY: help setup demo test test-faults test-images test-torch browser lint format bench accuracy regimes random-problems reproduce reproduce-quick out-of-core cost search memory loading text unknown images characters cluster serving fuzz attack sanitize neon windows wheel image-root onnx-agreement walk clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -130,6 +130,9 @@ sanitize: setup  ## kernel tests under the address, undefined-behaviour and thre
 
 neon:  ## kernel tests for 64-bit ARM, under emulation
 	native/tests/run_neon.sh
+
+windows:  ## kernel tests for Windows, under Wine
+	native/tests/run_windows.sh
 
 wheel:  ## build and test the source distribution and wheels, in dist/
 	packaging/build_wheels.sh dist

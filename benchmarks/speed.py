@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
 
@@ -21,6 +23,7 @@ from sklearn.svm import LinearSVC
 
 from bitclass import BinaryCodeClassifier, PackedModel
 from bitclass._native import HammingIndex
+from bitclass._native.threads import available_cpus
 from bitclass.hash_function import HashFunction
 from bitclass.paper import PaperClassifier
 from harness import (
@@ -35,7 +38,7 @@ from harness import (
     write_page,
 )
 
-ALL_THREADS = len(os.sched_getaffinity(0))
+ALL_THREADS = available_cpus()
 NOTE = (
     "Ratios of median times in one run, alternating between the peer and bitclass, with the same "
     "number of threads. Training LinearSVC takes a minute, always on one thread, and is timed "
@@ -245,41 +248,60 @@ def growth() -> list[dict[str, Any]]:
     return sorted(found.values(), key=lambda line: stages.index(line[""].split(",")[0]))
 
 
-def problems() -> Iterator[tuple[str, Any, Any]]:
-    """Title, rows and labels of problems with many rows, features or classes."""
+def problems(share: float) -> Iterator[tuple[str, Any, Any]]:
+    """Titles, rows and labels of problems, or of a share of their rows, features and classes."""
+    rng = np.random.default_rng(0)
     if (DATA / "tinyimagenet100_cnn1280.npz").exists():
         X, y, *_ = load(DATA / "tinyimagenet100_cnn1280.npz")
-        some = np.sort(np.random.default_rng(0).permutation(len(y))[:12_000])
-        yield "Tiny-ImageNet-100, 12,000 x 1,280", X[some], y[some]
-    for n, d, n_classes in ((20_000, 4096, 1_000), (200_000, 512, 20_000)):
-        rng = np.random.default_rng(0)
+        some = np.sort(rng.permutation(len(y))[: int(12_000 * share)])
+        yield f"Tiny-ImageNet-100, {len(some):,} x 1,280", X[some], y[some]
+    for sizes in ((20_000, 4096, 1_000), (200_000, 512, 20_000)):
+        n, d, n_classes = (int(size * share) for size in sizes)
         centres, y = rng.standard_normal((n_classes, d), dtype=np.float32), np.arange(n) % n_classes
         X = centres[y] + 2 * rng.standard_normal((n, d), dtype=np.float32)
         yield f"{n:,} x {d:,}, {n_classes:,} classes", X, y
 
 
-def cores() -> list[dict[str, Any]]:
-    """Seconds with 1, 2, 4, ... threads, with those of ridge and of X'X in the same run."""
+@contextmanager
+def busy_cpus() -> Iterator[None]:
+    """Other processes that keep all CPUs busy."""
+    command = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(command) for _ in range(ALL_THREADS)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def cores(share: float) -> list[dict[str, Any]]:
+    """Seconds with 1, 2, 4, ... threads, and with all beside as many busy processes.
+
+    Ridge and X'X are measured in the same run.
+    """
     found: list[dict[str, Any]] = []
     counts = sorted({ALL_THREADS, *(1 << i for i in range(ALL_THREADS.bit_length()))})
-    for title, X, y in problems():
+    for title, X, y in problems(share):
         model = BinaryCodeClassifier(128, random_state=0)
+        closed = BinaryCodeClassifier(128, refine=False, random_state=0)
         work: dict[str, Callable[[], Any]] = {
             "fit": partial(model.fit, X, y),
             "predict": partial(model.predict, X),
-            "closed form": partial(BinaryCodeClassifier(128, refine=False).fit, X, y),
+            "closed form": partial(closed.fit, X, y),
             "X'X": lambda X=X: X.T @ X,
         }
         if len(np.unique(y)) <= 1000:  # whose targets are a dense matrix (n, C)
-            work["RidgeClassifier (Cholesky)"] = partial(
-                RidgeClassifier(solver="cholesky").fit, X, y
-            )
+            work["ridge"] = partial(RidgeClassifier(solver="cholesky").fit, X, y)
         lines: dict[str, dict[str, Any]] = {name: {"": f"{name}, {title}"} for name in work}
-        for threads in counts:
-            with threads_of_all(threads):
-                for name, one in work.items():
+        for name, one in work.items():
+            for threads in counts:
+                with threads_of_all(threads):
                     lines[name][f"{threads} threads"] = seconds_of(one)
-                    print(lines[name], flush=True)
+            with threads_of_all(ALL_THREADS), busy_cpus():
+                lines[name]["busy"] = seconds_of(one)
+            lines[name]["busy / idle"] = lines[name]["busy"] / lines[name][f"{ALL_THREADS} threads"]
+            print(lines[name], flush=True)
         found += lines.values()
     return found
 
@@ -297,6 +319,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=[*PARTS, "growth", "cores"], help="run one part")
     parser.add_argument("--threads", type=int, help="number of threads, instead of 1 and all")
+    parser.add_argument("--share", type=float, default=1.0, help="of the sizes of `cores`")
     options, complete = parse_options(parser)
     rows: list[Row] = []
     counts = [options.threads] if options.threads else sorted({1, ALL_THREADS})
@@ -313,11 +336,11 @@ def main() -> None:
     if options.only in (None, "growth"):
         with threads_of_all(1):
             grown = growth()
-    with_threads = cores() if options.only in (None, "cores") else []
+    with_threads = cores(options.share) if options.only in (None, "cores") else []
     tables = {
         "": rows,
         "Time on one thread as one size is doubled": grown,
-        "Seconds by number of threads": with_threads,
+        "Seconds by number of threads, and beside as many busy processes": with_threads,
     }
     write_page("speed", "Speed", NOTE, tables, keep=complete)
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -18,8 +17,7 @@ public:
     explicit AlignedArray(std::size_t size) : size_(size) {
         if (size > (static_cast<std::size_t>(-1) - kAlignment) / sizeof(T)) throw std::bad_alloc();
         const std::size_t bytes = (size * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
-        void* memory = std::aligned_alloc(kAlignment, bytes == 0 ? kAlignment : bytes);
-        if (memory == nullptr) throw std::bad_alloc();
+        void* memory = ::operator new(bytes, std::align_val_t{kAlignment});
         std::memset(memory, 0, bytes);
         data_.reset(static_cast<T*>(memory));
     }
@@ -32,7 +30,7 @@ public:
 
 private:
     struct Free {
-        void operator()(T* memory) const { std::free(memory); }
+        void operator()(T* memory) const { ::operator delete(memory, std::align_val_t{kAlignment}); }
     };
     std::unique_ptr<T, Free> data_;
     std::size_t size_ = 0;

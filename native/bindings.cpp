@@ -274,23 +274,25 @@ nb::object standardise_rows(nb::handle X, nb::handle shift, nb::handle factor, i
     return out.object;
 }
 
-// SciPy's functions for Cython, as it exports them.
-template <class Function>
-Function* exported(nb::handle capsule) {
-    void* const found = PyCapsule_GetPointer(capsule.ptr(), PyCapsule_GetName(capsule.ptr()));
-    if (found == nullptr) nb::raise_python_error();
-    return reinterpret_cast<Function*>(found);
-}
-
-void use_blas(nb::handle sgemm, nb::handle dgemm, nb::handle ssyrk, nb::handle dsyrk, nb::handle dtrsm,
-              nb::handle dpotrf) {
-    blas = {exported<Gemm<float>>(sgemm),  exported<Gemm<double>>(dgemm), exported<Syrk<float>>(ssyrk),
-            exported<Syrk<double>>(dsyrk), exported<Trsm>(dtrsm),         exported<Potrf>(dpotrf)};
+// SciPy's functions for Cython, as it exports them: gemm, syrk, trsm and potrf.
+template <class Float>
+void use_blas_of(nb::handle capsules) {
+    const auto set = [&](auto& function, std::size_t i) {
+        const nb::object capsule = capsules[i];
+        void* const found = PyCapsule_GetPointer(capsule.ptr(), PyCapsule_GetName(capsule.ptr()));
+        if (found == nullptr) nb::raise_python_error();
+        function = reinterpret_cast<std::decay_t<decltype(function)>>(found);
+    };
+    Blas<Float>& functions = blas<Float>;
+    set(functions.gemm, 0);
+    set(functions.syrk, 1);
+    set(functions.trsm, 2);
+    set(functions.potrf, 3);
 }
 
 // BLAS counts in 32 bits.
 void require_blas(std::initializer_list<std::size_t> lengths) {
-    if (blas.sgemm == nullptr) refuse_value("use_blas: expected to be called first");
+    if (blas<double>.potrf == nullptr) refuse_value("use_blas: expected to be called first");
     for (const std::size_t length : lengths) {
         if (length > 0x7fffffff) refuse_value("arrays: expected lengths below 2**31, found " + std::to_string(length));
     }
@@ -321,32 +323,22 @@ void add_gram_of(nb::handle X, nb::handle gram, int n_threads) {
     add_gram(rows.data(), rows.shape(0), rows.shape(1), sums.data(), n_threads);
 }
 
+template <class Float>
 bool factorise(nb::handle matrix, int n_threads) {
     const AnyArray any(matrix, "matrix", {kAny, kAny});
-    const Array<double> values(matrix, "matrix", {kAny, any.shape(0)});
+    const Array<Float> values(matrix, "matrix", {kAny, any.shape(0)});
     require_blas({values.shape(0)});
     const WithoutGil released;
     return cholesky(values.data(), values.shape(0), n_threads);
 }
 
+template <class Float>
 void solve_in_place(nb::handle lower, nb::handle b, bool transposed, int n_threads) {
-    const Array<double> values(b, "b", {kAny, kAny});
-    const Doubles factor(lower, "lower", {values.shape(1), values.shape(1)});
+    const Array<Float> values(b, "b", {kAny, kAny});
+    const Array<const Float> factor(lower, "lower", {values.shape(1), values.shape(1)});
     require_blas({values.shape(0), values.shape(1)});
     const WithoutGil released;
     solve_triangular(factor.data(), values.shape(1), values.data(), values.shape(0), transposed, n_threads);
-}
-
-nb::object scores_of_dense_rows(nb::handle X, nb::handle projection, nb::handle intercept, int n_threads) {
-    const FloatArray rows(X, "X", {kAny, kAny});
-    const FloatArray matrix(projection, "projection", {rows.shape(1), kAny});
-    const FloatArray shift(intercept, "intercept", {matrix.shape(1)});
-    require_blas({rows.shape(0), rows.shape(1), matrix.shape(1)});
-    const NewArray<float> scores(rows.shape(0), matrix.shape(1));
-    const WithoutGil released;
-    dense_scores(rows.data(), rows.shape(0), rows.shape(1), matrix.data(), matrix.shape(1), shift.data(),
-                 scores.data(), n_threads);
-    return scores.object;
 }
 
 nb::tuple gradients_of_classes(nb::handle scores, nb::handle weights, nb::handle bias, nb::handle log_shares,
@@ -383,12 +375,6 @@ void step_of_adam(nb::handle left, nb::handle right, float rate, std::tuple<floa
     const WithoutGil released;
     adam_step(step, A.data(), B.data(), m, k, r, moved.data(), mean.data(), square.data(),
               of_values ? of_values->data() : nullptr, n_threads);
-}
-
-void scale_columns_of(nb::handle matrix, float length, int n_threads) {
-    const Array<float> values(matrix, "matrix", {kAny, kAny});
-    const WithoutGil released;
-    scale_columns(values.data(), values.shape(0), values.shape(1), length, n_threads);
 }
 
 // Python texts as bytes, kept alive while they are read.
@@ -657,7 +643,10 @@ NB_MODULE(_kernels, m) {
         return run(X, shift, factor, n_threads);
     });
 
-    m.def("use_blas", &use_blas);
+    m.def("use_blas", [](nb::handle of_float, nb::handle of_double) {
+        use_blas_of<float>(of_float);
+        use_blas_of<double>(of_double);
+    });
     m.def("product", [](nb::handle a, bool a_transposed, nb::handle b, bool b_transposed, int n_threads) {
         const auto multiply = AnyArray(a, "a", {kAny, kAny}).is("float32") ? &product_of<float> : &product_of<double>;
         return multiply(a, a_transposed, b, b_transposed, n_threads);
@@ -666,12 +655,16 @@ NB_MODULE(_kernels, m) {
         const auto add = AnyArray(X, "X", {kAny, kAny}).is("float32") ? &add_gram_of<float> : &add_gram_of<double>;
         add(X, gram, n_threads);
     });
-    m.def("cholesky", &factorise);
-    m.def("solve_triangular", &solve_in_place);
-    m.def("dense_scores", &scores_of_dense_rows);
+    m.def("cholesky", [](nb::handle matrix, int n_threads) {
+        const bool is_float = AnyArray(matrix, "matrix", {kAny, kAny}).is("float32");
+        return (is_float ? &factorise<float> : &factorise<double>)(matrix, n_threads);
+    });
+    m.def("solve_triangular", [](nb::handle lower, nb::handle b, bool transposed, int n_threads) {
+        const bool is_float = AnyArray(b, "b", {kAny, kAny}).is("float32");
+        (is_float ? &solve_in_place<float> : &solve_in_place<double>)(lower, b, transposed, n_threads);
+    });
     m.def("class_gradients", &gradients_of_classes);
     m.def("adam_step", &step_of_adam, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
           nb::arg(), nb::arg().none(), nb::arg());
-    m.def("scale_columns", &scale_columns_of);
     bind_paper(m);
 }

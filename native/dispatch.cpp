@@ -1,6 +1,11 @@
 #include "dispatch.hpp"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <atomic>
+#include <initializer_list>
 #include <stdexcept>
 
 namespace bitclass {
@@ -14,20 +19,39 @@ namespace neon { extern const Kernels kernels; }
 
 namespace {
 
+#if defined(__x86_64__)
+// Whether the processor has the instructions of a level, and the operating system saves its registers. (The compilers'
+// own check, __builtin_cpu_supports, needs a runtime library that is not linked on Windows.)
+struct Processor {
+    bool avx2 = false, avx512 = false;
+
+    Processor() {
+        unsigned a = 0, b = 0, c = 0, d = 0, features = 0;
+        if (!__get_cpuid(1, &a, &b, &features, &d) || !has(features, {27})) return;  // xgetbv
+        unsigned saved = 0;
+        __asm__("xgetbv" : "=a"(saved) : "c"(0) : "edx");
+        if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;
+        // f16c, avx2
+        avx2 = has(saved, {1, 2}) && has(features, {29}) && has(b, {5});
+        // bmi2, avx512f, dq, bw, vl; vbmi2, vnni, bitalg, vpopcntdq
+        avx512 = avx2 && has(saved, {5, 6, 7}) && has(b, {8, 16, 17, 30, 31}) && has(c, {6, 11, 12, 14});
+    }
+
+    static bool has(unsigned word, std::initializer_list<int> bits) {
+        for (const int bit : bits) {
+            if ((word >> bit & 1u) == 0) return false;
+        }
+        return true;
+    }
+};
+#endif
+
 std::vector<Level> find_levels() {
     std::vector<Level> levels{{"portable", portable::kernels}};
 #if defined(__x86_64__)
-    // The builtin also checks that the operating system saves the wide registers (xgetbv).
-    __builtin_cpu_init();
-    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
-    if (has_avx2) levels.push_back({"avx2", avx2::kernels});
-    if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512bitalg") &&
-        __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi2") &&
-        __builtin_cpu_supports("bmi2")) {
-        levels.push_back({"avx512", avx512::kernels});
-    }
+    const Processor processor;
+    if (processor.avx2) levels.push_back({"avx2", avx2::kernels});
+    if (processor.avx512) levels.push_back({"avx512", avx512::kernels});
 #elif defined(__aarch64__)
     levels.push_back({"neon", neon::kernels});  // part of every 64-bit ARM processor
 #endif

@@ -9,16 +9,19 @@ namespace bitclass {
 
 namespace {
 
-constexpr std::size_t kColumnsPerTile = 512;
+constexpr std::size_t kRowsPerTile = 256, kColumnsPerTile = 512;
 // Width of the tiles of a Gram matrix: narrow ones for few features, so that there are enough for all threads.
 constexpr std::size_t kMinGramTile = 128, kMaxGramTile = 512, kGramTiles = 8;
-// Width of the blocks of a Cholesky factor, and up to which size it is one block.
-constexpr std::size_t kCholeskyBlock = 256, kMaxSingleBlock = 512;
+// Width of the blocks of a triangular factor, and up to which size it is one block.
+constexpr std::size_t kBlock = 256, kMaxSingleBlock = 512;
 
-bool factorise_block(double* block, std::size_t size, std::size_t stride) {
+std::size_t block_width(std::size_t d) { return d <= kMaxSingleBlock ? std::max<std::size_t>(d, 1) : kBlock; }
+
+template <class Float>
+bool factorise_block(Float* block, std::size_t size, std::size_t stride) {
     char upper = 'U';  // of the transpose that LAPACK sees
     int n = static_cast<int>(size), lda = static_cast<int>(stride), info = 0;
-    blas.dpotrf(&upper, &n, block, &lda, &info);
+    blas<Float>.potrf(&upper, &n, block, &lda, &info);
     return info == 0;
 }
 
@@ -70,43 +73,57 @@ void add_gram(const Float* x, std::size_t n, std::size_t d, double* gram, int n_
 template void add_gram(const float*, std::size_t, std::size_t, double*, int);
 template void add_gram(const double*, std::size_t, std::size_t, double*, int);
 
-bool cholesky(double* matrix, std::size_t d, int n_threads) {
-    const std::size_t width = d <= kMaxSingleBlock ? std::max<std::size_t>(d, 1) : kCholeskyBlock;
+template <class Float>
+bool cholesky(Float* matrix, std::size_t d, int n_threads) {
+    const std::size_t width = block_width(d);
     const auto at = [&](std::size_t row, std::size_t column) { return matrix + row * d + column; };
     for (std::size_t begin = 0; begin < d; begin += width) {
         const std::size_t size = std::min(width, d - begin), rest = begin + size;
         if (!factorise_block(at(begin, begin), size, d)) return false;
         const std::size_t n_below = chunks_of(d - rest, width);
         parallel_for(n_below, n_threads, [&](std::size_t tile) {
-            char side = 'L', upper = 'U', transposed = 'T', diagonal = 'N';
             const std::size_t row = rest + tile * width;
-            int m = static_cast<int>(size), n = static_cast<int>(std::min(width, d - row));
-            int stride = static_cast<int>(d);
-            double one = 1.0;
-            blas.dtrsm(&side, &upper, &transposed, &diagonal, &m, &n, &one, at(begin, begin), &stride, at(row, begin),
-                       &stride);
+            solve_rows(at(begin, begin), d, size, false, at(row, begin), std::min(width, d - row));
         });
         parallel_for(n_below * (n_below + 1) / 2, n_threads, [&](std::size_t tile) {
             std::size_t i = 0;
             for (; tile > i; ++i) tile -= i + 1;
             const std::size_t row = rest + i * width, column = rest + tile * width;
-            multiply<double>({at(row, begin), d}, {at(column, begin), d, true}, std::min(width, d - row),
-                             std::min(width, d - column), size, at(row, column), d, -1.0, 1.0);
+            multiply<Float>({at(row, begin), d}, {at(column, begin), d, true}, std::min(width, d - row),
+                            std::min(width, d - column), size, at(row, column), d, -1, 1);
         });
     }
-    for (std::size_t row = 0; row < d; ++row) std::fill(at(row, row) + 1, at(row, 0) + d, 0.0);
+    for (std::size_t row = 0; row < d; ++row) std::fill(at(row, row) + 1, at(row, 0) + d, Float{0});
     return true;
 }
 
-void solve_triangular(const double* lower, std::size_t d, double* b, std::size_t k, bool transposed, int n_threads) {
-    const std::size_t n_rows = rows_per_part(k);
-    parallel_for(chunks_of(k, n_rows), n_threads, [&](std::size_t part) {
-        char side = 'L', upper = 'U', trans = transposed ? 'N' : 'T', diagonal = 'N';
-        int m = static_cast<int>(d), n = static_cast<int>(std::min(n_rows, k - part * n_rows));
-        double one = 1.0;
-        double* const rows = b + part * n_rows * d;
-        blas.dtrsm(&side, &upper, &trans, &diagonal, &m, &n, &one, const_cast<double*>(lower), &m, rows, &m);
-    });
+template bool cholesky(float*, std::size_t, int);
+template bool cholesky(double*, std::size_t, int);
+
+template <class Float>
+void solve_triangular(const Float* lower, std::size_t d, Float* b, std::size_t k, bool transposed, int n_threads) {
+    const std::size_t width = block_width(d), n_blocks = chunks_of(d, width), n_rows = rows_per_part(k);
+    for (std::size_t step = 0; step < n_blocks; ++step) {
+        const std::size_t begin = (transposed ? n_blocks - 1 - step : step) * width, size = std::min(width, d - begin);
+        parallel_for(chunks_of(k, n_rows), n_threads, [&](std::size_t part) {
+            const std::size_t row = part * n_rows;
+            solve_rows(lower + begin * d + begin, d, size, transposed, b + row * d + begin, std::min(n_rows, k - row));
+        });
+        // What is solved leaves the right-hand sides of the blocks that follow.
+        const std::size_t first = transposed ? 0 : begin + size, end = transposed ? begin : d;
+        const std::size_t n_row_tiles = chunks_of(k, kRowsPerTile), n_tiles = chunks_of(end - first, kColumnsPerTile);
+        parallel_for(n_row_tiles * n_tiles, n_threads, [&](std::size_t tile) {
+            const std::size_t row = tile % n_row_tiles * kRowsPerTile;
+            const std::size_t column = first + tile / n_row_tiles * kColumnsPerTile;
+            const Matrix<Float> factor = transposed ? Matrix<Float>{lower + begin * d + column, d}
+                                                    : Matrix<Float>{lower + column * d + begin, d, true};
+            multiply<Float>({b + row * d + begin, d}, factor, std::min(kRowsPerTile, k - row),
+                            std::min(kColumnsPerTile, end - column), size, b + row * d + column, d, -1, 1);
+        });
+    }
 }
+
+template void solve_triangular(const float*, std::size_t, float*, std::size_t, bool, int);
+template void solve_triangular(const double*, std::size_t, double*, std::size_t, bool, int);
 
 }  // namespace bitclass

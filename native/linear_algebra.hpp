@@ -17,9 +17,11 @@ template <class Float>
 void add_gram(const Float* x, std::size_t n, std::size_t d, double* gram, int n_threads);
 
 // The lower Cholesky factor of a symmetric matrix (d, d), in place; false if it is not positive definite.
-bool cholesky(double* matrix, std::size_t d, int n_threads);
+template <class Float>
+bool cholesky(Float* matrix, std::size_t d, int n_threads);
 
 // Solves L x = b, or L' x = b if transposed, in place, for each row b of a matrix (k, d); L (d, d) is lower triangular.
-void solve_triangular(const double* lower, std::size_t d, double* b, std::size_t k, bool transposed, int n_threads);
+template <class Float>
+void solve_triangular(const Float* lower, std::size_t d, Float* b, std::size_t k, bool transposed, int n_threads);
 
 }  // namespace bitclass

@@ -1,7 +1,9 @@
 #include "pool.hpp"
 
+#if !defined(_WIN32)
 #include <pthread.h>
 #include <signal.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -33,6 +35,7 @@ struct Job {
 // a handler of the program never runs on a worker, nor is a signal delivered to a worker instead of a
 // thread that waits for it. Signals of faults remain unblocked, so that they can be reported.
 class WithoutSignals {
+#if !defined(_WIN32)  // where a handler runs on a thread of its own
 public:
     WithoutSignals() {
         sigset_t blocked;
@@ -46,6 +49,7 @@ public:
 
 private:
     sigset_t before_;
+#endif
 };
 
 class Pool {
@@ -82,7 +86,7 @@ public:
 private:
     void grow_to(std::size_t n_workers) {
         if (n_workers_ >= n_workers) return;
-        const WithoutSignals blocked;
+        [[maybe_unused]] const WithoutSignals blocked{};
         try {
             for (; n_workers_ < n_workers; ++n_workers_) {
                 std::thread([this] { serve(); }).detach();
@@ -117,8 +121,10 @@ private:
 std::atomic<Pool*> the_pool{nullptr};
 
 Pool& pool() {
+#if !defined(_WIN32)
     static const int watch_forks = pthread_atfork(nullptr, nullptr, [] { the_pool.store(nullptr); });
     static_cast<void>(watch_forks);
+#endif
     Pool* present = the_pool.load();
     if (present == nullptr) {
         Pool* fresh = new Pool;

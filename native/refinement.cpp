@@ -18,16 +18,6 @@ constexpr double kTiny = 1e-9;  // least probability in a logarithm
 
 }  // namespace
 
-void dense_scores(const float* rows, std::size_t m, std::size_t k, const float* projection, std::size_t r,
-                  const float* intercept, float* scores, int n_threads) {
-    const std::size_t n_rows = rows_per_part(m);
-    parallel_for(chunks_of(m, n_rows), n_threads, [&](std::size_t part) {
-        const std::size_t begin = part * n_rows, end = std::min(m, begin + n_rows);
-        for (std::size_t i = begin; i < end; ++i) std::copy(intercept, intercept + r, scores + i * r);
-        multiply<float>({rows + begin * k, k}, {projection, r}, end - begin, r, k, scores + begin * r, r, 1.0f, 1.0f);
-    });
-}
-
 double class_gradients(const ClassLoss& loss, float* scores, std::size_t m, const std::intptr_t* labels,
                        const float* factors, float* inputs, float* slopes, int n_threads) {
     const std::size_t n_classes = loss.n_classes, r = loss.n_bits;
@@ -88,32 +78,6 @@ void adam_step(const AdamStep& step, const float* left, const float* right, std:
         if (signs == nullptr) return;
         level.clip(values + at, size * r);
         level.signs(values + at, size * r, signs + at);
-    });
-}
-
-void scale_columns(float* matrix, std::size_t k, std::size_t r, float length, int n_threads) {
-    const std::size_t n_rows = rows_per_part(k), n_parts = chunks_of(k, n_rows);
-    std::vector<float> squares(n_parts * r);
-    const auto rows_of = [&](std::size_t part, const auto& each) {
-        for (std::size_t i = part * n_rows; i < std::min(k, (part + 1) * n_rows); ++i) each(matrix + i * r);
-    };
-    parallel_for(n_parts, n_threads, [&](std::size_t part) {
-        float* const sums = squares.data() + part * r;
-        rows_of(part, [&](const float* row) {
-            for (std::size_t j = 0; j < r; ++j) sums[j] += row[j] * row[j];
-        });
-    });
-    for (std::size_t part = 1; part < n_parts; ++part) {
-        for (std::size_t j = 0; j < r; ++j) squares[j] += squares[part * r + j];
-    }
-    std::vector<float> factors(r);
-    for (std::size_t j = 0; j < r; ++j) {
-        factors[j] = length / std::max(std::sqrt(squares[j]), static_cast<float>(kTiny));
-    }
-    parallel_for(n_parts, n_threads, [&](std::size_t part) {
-        rows_of(part, [&](float* row) {
-            for (std::size_t j = 0; j < r; ++j) row[j] *= factors[j];
-        });
     });
 }
 

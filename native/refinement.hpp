@@ -7,10 +7,6 @@
 
 namespace bitclass {
 
-// scores (m, r) = rows (m, k) projection (k, r) + intercept (r)
-void dense_scores(const float* rows, std::size_t m, std::size_t k, const float* projection, std::size_t r,
-                  const float* intercept, float* scores, int n_threads);
-
 struct ClassLoss {
     const float* weights;  // (n_classes, n_bits)
     const float* bias;     // (n_classes), in the units of the class scores
@@ -44,9 +40,6 @@ struct AdamStep {
 // values are clipped to [-1, 1], and their signs are written there.
 void adam_step(const AdamStep& step, const float* left, const float* right, std::size_t m, std::size_t k,
                std::size_t r, float* values, float* means, float* squares, float* signs, int n_threads);
-
-// Scales the columns of a matrix (k, r) to a length.
-void scale_columns(float* matrix, std::size_t k, std::size_t r, float length, int n_threads);
 
 // The loops of one SIMD level. Each lane is computed alike at every level, and sums are over 16 lanes.
 struct RefinementKernels {

@@ -69,7 +69,6 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     }
     adam = {"left": X, "right": floats, "rate": 0.1, "decay": (0.9, 0.9), "tiny": 1e-9, **moved}
     scale = {"shift": np.zeros(4, np.float32), "factor": np.ones(4, np.float32)}
-    projection = {"projection": step["projection"], "intercept": np.zeros(10, np.float32)}
     found = {
         "standardise": (_kernels.standardise, {"X": X, **scale}),
         "product": (
@@ -82,10 +81,8 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
             _kernels.solve_triangular,
             {"lower": np.eye(4), "b": np.ones((6, 4)), "transposed": False},
         ),
-        "dense_scores": (_kernels.dense_scores, {"X": X, **projection}),
         "class_gradients": (_kernels.class_gradients, {"scores": floats.copy(), **loss}),
         "adam_step": (_kernels.adam_step, adam),
-        "scale_columns": (_kernels.scale_columns, {"matrix": floats.copy(), "length": 1.0}),
         "nearest": (index.nearest, {"codes": p.codes}),
         "top_k": (index.top_k, {"codes": p.codes, "k": 2}),
         "scores": (index.scores, {"codes": p.codes, "n_bits": 10}),
@@ -133,13 +130,11 @@ FREE = {
     ),
     ("HammingIndex", "weights"): (-1,),
     ("widen", "X"): (0, -1),
-    ("scale_columns", "matrix"): (0, -1),
     ("product", "a"): (-1,),
     ("product", "b"): (-1,),
     ("standardise", "X"): (0,),
     ("add_gram", "X"): (0,),
     ("solve_triangular", "b"): (0,),
-    ("dense_scores", "X"): (0,),
     ("sparse_scores", "projection"): (0, -1),
 }
 
@@ -169,7 +164,6 @@ def test_arrays_of_the_wrong_type_shape_or_layout_are_rejected(kernel: str, name
         ("solve_triangular", "b"),
         ("class_gradients", "scores"),
         *(("adam_step", name) for name in ("values", "means", "squares", "signs")),
-        ("scale_columns", "matrix"),
         *(("sparse_step", name) for name in ("projection", "squares", "counts")),
     ],
 )

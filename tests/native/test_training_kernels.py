@@ -105,18 +105,22 @@ def test_product(dtype: Any, m: int, k: int, n: int) -> None:
         np.testing.assert_allclose(found, a.astype(float) @ b.astype(float), atol=tolerance)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("d", [1, 7, 512, 700, 1300])
-def test_cholesky_and_triangular_solutions(d: int) -> None:
+def test_cholesky_and_triangular_solutions(d: int, dtype: Any) -> None:
     rng = np.random.default_rng(0)
     root = rng.standard_normal((d, d + 5))
-    matrix, b = root @ root.T + d * np.eye(d), rng.standard_normal((d, 130))
-    lower = with_threads(native.cholesky, matrix)
-    np.testing.assert_allclose(lower, np.linalg.cholesky(matrix), rtol=1e-9, atol=1e-9)
+    matrix, b = root @ root.T / d + np.eye(d), rng.standard_normal((d, 300)).astype(dtype)
+    tolerance = 1e3 * np.finfo(dtype).eps
+    lower = with_threads(native.cholesky, matrix.astype(dtype))
+    np.testing.assert_allclose(lower, np.linalg.cholesky(matrix), rtol=0, atol=tolerance)
     assert not np.triu(lower, 1).any()
     for transposed in (False, True):
         solve = functools.partial(native.solve_triangular, transposed=transposed)
         found = with_threads(solve, lower, b)
-        np.testing.assert_allclose((lower.T if transposed else lower) @ found, b, atol=1e-9)
+        np.testing.assert_allclose(
+            (lower.T if transposed else lower) @ found, b, rtol=0, atol=tolerance
+        )
 
 
 @pytest.mark.parametrize("at", [0, 300, 699])

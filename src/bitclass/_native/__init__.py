@@ -18,8 +18,6 @@ from bitclass._native.training import (
     adam_step,
     class_gradients,
     class_sums,
-    dense_scores,
-    scale_columns,
     standardise,
 )
 
@@ -34,12 +32,10 @@ __all__ = [
     "cholesky",
     "class_gradients",
     "class_sums",
-    "dense_scores",
     "effective_threads",
     "get_config",
     "product",
     "quantise",
-    "scale_columns",
     "set_num_threads",
     "solve_triangular",
     "sparse_scores",

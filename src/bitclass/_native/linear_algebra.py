@@ -27,14 +27,8 @@ def use_blas() -> None:
     from scipy.linalg import cython_blas, cython_lapack
 
     found: dict[str, Any] = {**cython_blas.__pyx_capi__, **cython_lapack.__pyx_capi__}
-    _kernels.use_blas(
-        found["sgemm"],
-        found["dgemm"],
-        found["ssyrk"],
-        found["dsyrk"],
-        found["dtrsm"],
-        found["dpotrf"],
-    )
+    names = ("gemm", "syrk", "trsm", "potrf")
+    _kernels.use_blas(*([found[kind + name] for name in names] for kind in "sd"))
 
 
 def _operand(matrix: NDArray[Any]) -> tuple[NDArray[Any], bool]:
@@ -67,20 +61,26 @@ def add_gram(X: NDArray[Any], gram: NDArray[np.float64]) -> None:
         _kernels.add_gram(rows, gram, effective_threads())
 
 
-def cholesky(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Lower Cholesky factor (d, d) of a symmetric matrix; LinAlgError if it is not positive."""
+def cholesky(matrix: NDArray[Any]) -> NDArray[Any]:
+    """Lower Cholesky factor (d, d) of a symmetric matrix, float32 or float64.
+
+    Raises LinAlgError if the matrix is not positive definite.
+    """
     use_blas()
-    factor = np.array(matrix, dtype=np.float64, order="C")
+    factor = np.array(matrix, order="C")
     if not _kernels.cholesky(factor, effective_threads()):
         raise np.linalg.LinAlgError("the matrix is not positive definite")
     return factor
 
 
 def solve_triangular(
-    lower: NDArray[np.float64], b: NDArray[np.float64], *, transposed: bool = False
-) -> NDArray[np.float64]:
-    """Solve ``L x = b``, or ``L' x = b``, for a lower triangular L (d, d) and b (d, k)."""
+    lower: NDArray[Any], b: NDArray[Any], *, transposed: bool = False
+) -> NDArray[Any]:
+    """Solve ``L x = b``, or ``L' x = b``, for a lower triangular L (d, d) and b (d, k).
+
+    The solution has the precision of L, float32 or float64.
+    """
     use_blas()
-    solution = np.array(b.T, dtype=np.float64, order="C")
+    solution = np.array(b.T, dtype=lower.dtype, order="C")
     _kernels.solve_triangular(lower, solution, transposed, effective_threads())
     return solution.T

@@ -22,9 +22,7 @@ __all__ = [
     "adam_step",
     "class_gradients",
     "class_sums",
-    "dense_scores",
     "run_kernel",
-    "scale_columns",
     "standardise",
 ]
 
@@ -67,14 +65,6 @@ def standardise(
 ) -> NDArray[Any]:
     """Standardised features ``(X - shift) / scale`` (n, d), float32 or float64 as X."""
     return run_kernel(_kernels.standardise, X, shift.astype(X.dtype), (1.0 / scale).astype(X.dtype))
-
-
-def dense_scores(
-    X: NDArray[np.float32], projection: NDArray[np.float32], intercept: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    """Scores (m, r) of rows (m, k) for a projection (k, r) and an intercept (r,)."""
-    use_blas()
-    return run_kernel(_kernels.dense_scores, X, projection, intercept)
 
 
 def class_gradients(
@@ -150,8 +140,3 @@ def adam_step(
     _kernels.adam_step(
         left, right, rate, decay, tiny, values, means, squares, signs, effective_threads()
     )
-
-
-def scale_columns(matrix: NDArray[np.float32], length: float) -> None:
-    """Scale the columns of a matrix (k, r) to a length, in place."""
-    _kernels.scale_columns(matrix, length, effective_threads())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import socket
 import warnings
 from dataclasses import replace
@@ -59,6 +60,8 @@ def command(
     """
     from bitclass.serving import Limits, ServedModel, Settings, is_loopback, serve
 
+    if workers > 1 and "fork" not in multiprocessing.get_all_start_methods():
+        raise UsageError("--workers: this system cannot fork processes; leave it at 1")
     named = [_named(argument) for argument in models]
     names = [name for name, _ in named]
     for argument, name in zip(models, names, strict=True):

@@ -59,6 +59,9 @@ _WIDE_ALPHA = 10.0
 # penalty, and its standard error is then about 1 point. Penalties are compared along the leading
 # directions.
 _LEAVE_ONE_OUT_ROWS, _LEAVE_ONE_OUT_CLASSES, _LEAVE_ONE_OUT_DIRECTIONS = 1024, 2048, 640
+# Least penalty at which leave-one-out is computed in float32, as products of the sums are: the
+# condition number of the scatter is then at most ten times the number of features.
+_FLOAT32_ALPHA = 0.1
 _NOISE_ROWS = 256  # by which the number of noisy directions is estimated
 # Directions beyond those of the class means, in which rows vary most: with many rows, refinement
 # finds classes separated there, too. One per so many rows, so that they are known.
@@ -177,21 +180,19 @@ class _Scatter:
         self.centre = means.mean(axis=0)
         # From centred sums, in which fewer digits cancel.
         shift = sums.mean
-        gram = sums.gram - total * np.outer(shift, shift)
-        between = np.zeros_like(gram)
-        for part in class_blocks(n_classes):
-            add_gram((means[part] - shift) * np.sqrt(sums.mass[part])[:, None], between)
-        within = gram - between
+        within = sums.gram - np.outer(total * shift, shift)
+        self.variances = np.maximum(np.diag(within) / total, 1e-30)
         # A mean of n rows takes 1 / n of their scatter.
         self.mass_within = float(sums.mass @ (1.0 - 1.0 / np.maximum(sums.rows_per_class, 1.0)))
         if self.mass_within < 0.5 * total / n_classes:
             # With one row per class there is no scatter within: that of all rows takes its place.
-            within, self.mass_within = gram, total
+            self.mass_within = total
+        else:
+            within -= _square((means - shift) * np.sqrt(sums.mass)[:, None])
         within /= self.mass_within
         constant = sums.constant
         within[constant] = 0.0
         within[:, constant] = 0.0
-        self.variances = np.maximum(np.diag(gram) / total, 1e-30)
         np.fill_diagonal(within, np.maximum(np.diag(within), 1e-9 * self.variances))
         self.within, self.constant = within, constant
         means -= self.centre
@@ -212,14 +213,19 @@ class _Scatter:
         mean = float((np.diag(self.within) * units)[usable].sum() / n_features)
         return np.where(usable, max(mean, 1e-30) / units, 1.0)
 
+    @cached_property
+    def between(self) -> NDArray[np.float64]:
+        """Scatter (d, d) of the class means, each of which counts as much."""
+        return _square(self.means)
+
     def factor(
-        self, alpha: float, own_units: bool
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        self, alpha: float, own_units: bool, dtype: Any = np.float64
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Lower Cholesky factor L of the penalised scatter, and the penalty D (d,) on its diagonal.
 
         The scatter within classes of whitened rows is then I - L^-1 D L^-T.
         """
-        penalised = self.within.copy()
+        penalised = self.within.astype(dtype)
         penalty = self.penalties(own_units)
         for _ in range(8):  # rounding of the sums may exceed a small penalty
             np.fill_diagonal(penalised, np.diag(self.within) + alpha * penalty)
@@ -250,8 +256,7 @@ class DenseWhitening:
         self.temperature, self.centre = penalty.temperature, scatter.centre
         self.alpha, self.own_units = penalty.alpha, penalty.own_units
         factor, added = scatter.factor(penalty.alpha, penalty.own_units)
-        white = solve_triangular(factor, scatter.means.T).T
-        basis = _directions(white, min(len(sums.classes) - 1, n_directions, *white.shape))
+        basis = _directions(scatter, factor, n_directions)
         q = basis.shape[1]
         if n_extra:
             basis = _with_extra(basis, factor, added, n_extra)
@@ -259,7 +264,7 @@ class DenseWhitening:
         self.covariance = _whitened_scatter(basis, self.transform, added)
         self.transform[scatter.constant] = 0.0
         self.within = np.sqrt(np.maximum(np.diag(self.covariance), 1e-12))
-        means = product(white, basis[:, :q])
+        means = product(scatter.means, self.transform[:, :q])
         k = basis.shape[1]
         self.between, self.noise = np.zeros(k), np.ones(k)
         self.means = np.zeros((len(means), k), dtype=np.float32)
@@ -319,22 +324,52 @@ def _whitened_scatter(
     return product(basis.T, basis) - product(along.T, along * added[:, None])
 
 
-def _directions(means: NDArray[np.float64], q: int) -> NDArray[np.float64]:
-    """Orthonormal basis (d, q) of the directions in which class means (C, d) vary most."""
-    n_classes, d = means.shape
+def _directions(scatter: _Scatter, factor: NDArray[Any], q: int, white: Any = None) -> NDArray[Any]:
+    """Orthonormal basis (d, q) of the directions in which whitened class means vary most.
+
+    Parameters
+    ----------
+    scatter : _Scatter
+    factor : (d, d), see `_Scatter.factor`
+    q : int, number of directions; there are as many as features and one less than classes at most
+    white : (C, d) whitened class means, if they are known; not used if C > d
+    """
+    n_classes, d = scatter.means.shape
+    q = min(q, n_classes - 1, d)
+    if white is None and n_classes <= d:
+        white = solve_triangular(factor, scatter.means.T).T
+    between = scatter.between.astype(factor.dtype) if n_classes > d else None
+
+    def applied(matrix: NDArray[Any]) -> NDArray[Any]:
+        """The scatter (d, d) of whitened class means times a matrix."""
+        if between is None:
+            return product(white.T, product(white, matrix))
+        along = solve_triangular(factor, matrix, transposed=True)
+        return solve_triangular(factor, product(between, along))
+
     if min(n_classes, d) > _MAX_EXACT_DIRECTIONS and 2 * q < min(n_classes, d):
-        found = np.random.default_rng(0).standard_normal((d, q + 16))
+        random = np.random.default_rng(0)
+        found = random.standard_normal((d, q + 16)).astype(factor.dtype)
         for _ in range(3):
-            found = _orthonormal(product(means.T, product(means, found)))
-        vectors = scipy.linalg.eigh(_square(product(means, found)), check_finite=False)[1]
-        return product(found, vectors[:, ::-1][:, :q])
-    if n_classes <= d:
-        values, vectors = scipy.linalg.eigh(_square(means.T), check_finite=False)
-        return _orthonormal(product(means.T, vectors[:, np.argsort(-values)[:q]]))
-    vectors = scipy.linalg.eigh(_square(means), subset_by_index=(d - q, d - 1), check_finite=False)[
-        1
-    ]
-    return np.asarray(vectors[:, ::-1])
+            found = _orthonormal(applied(found))
+        return product(found, _leading(product(found.T, applied(found)), q)[1])
+    if between is not None:
+        return _leading(applied(np.eye(d, dtype=factor.dtype)), q)[1]
+    values, vectors = _leading(product(white, white.T), q)
+    # Of unit length, up to rounding, and 0 where means do not vary.
+    sizes = np.sqrt(np.maximum(values, np.finfo(values.dtype).eps * values[:1]))
+    return _orthonormal(product(white.T, vectors / sizes))
+
+
+def _leading(matrix: NDArray[Any], q: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Largest eigenvalues (q,), and eigenvectors (k, q), of a symmetric matrix (k, k)."""
+    k = len(matrix)
+    if 3 * q < k:
+        found = scipy.linalg.eigh(matrix, subset_by_index=(k - q, k - 1), check_finite=False)
+    else:  # all are found sooner than most
+        found = scipy.linalg.eigh(matrix, driver="evd", check_finite=False)
+    values, vectors = found
+    return values[::-1][:q], vectors[:, ::-1][:, :q]
 
 
 def _square(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -343,8 +378,14 @@ def _square(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     return square
 
 
-def _orthonormal(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.asarray(scipy.linalg.qr(matrix, mode="economic", check_finite=False)[0])
+def _orthonormal(matrix: NDArray[Any]) -> NDArray[Any]:
+    """Orthonormal basis of the columns of a matrix (d, k)."""
+    try:
+        for _ in range(2):  # twice, since the square of a matrix has half of its digits
+            matrix = solve_triangular(cholesky(product(matrix.T, matrix)), matrix.T).T
+    except np.linalg.LinAlgError:  # nearly dependent columns
+        matrix = scipy.linalg.qr(matrix, mode="economic", check_finite=False)[0]
+    return np.asarray(matrix)
 
 
 def _with_extra(
@@ -622,44 +663,44 @@ def leave_one_out(
     weights : (m,) sample weights
     """
     n = scatter.sums.rows_per_class
-    factor, _ = scatter.factor(alpha, own_units)
-    white = solve_triangular(factor, scatter.means.T).T
+    classes = np.arange(len(n))
+    if len(classes) > max(_LEAVE_ONE_OUT_CLASSES, Z.shape[1]):
+        # The true classes, and a sample of the others.
+        step = len(classes) // _LEAVE_ONE_OUT_CLASSES
+        classes = np.unique(np.concatenate([y, classes[::step]]))
+    factor, _ = scatter.factor(alpha, own_units, np.float32 if alpha >= _FLOAT32_ALPHA else float)
+    white = solve_triangular(factor, scatter.means[classes].T).T
     A = solve_triangular(factor, Z.T).T
-    basis = _directions(white, min(len(n) - 1, _LEAVE_ONE_OUT_DIRECTIONS, *white.shape))
-    means = product(white, basis)
-    r = A - white[y]
-    rr = np.einsum("md,md->m", r, r)
-    n_y = n[y]
+    basis = _directions(scatter, factor, _LEAVE_ONE_OUT_DIRECTIONS, white)
+    at = np.arange(len(y)), np.searchsorted(classes, y)
+    r = A - white[at[1]]
+    rr = np.einsum("md,md->m", r, r).astype(np.float64)
+    ar = np.einsum("md,md->m", A, r).astype(np.float64)
+    means, Aq = (product(one, basis).astype(np.float64) for one in (white, A))
+    n_y, n = n[y], n[classes]
     level, n_noisy = _noise_of_rows(r, rr, y, n_y)
-    noise = _noise_along_means(len(n), level, n_noisy, means.shape[1])
+    noise = _noise_along_means(len(scatter.means), level, n_noisy, means.shape[1])
     between, shrunken, _ = _shrunken_means(means, n, noise)
     sums, mass = scatter.sums, scatter.sums.mass[y]
     change = weights / np.maximum(mass - weights, 1e-9 * mass)
     left = np.maximum(n_y * (1.0 - weights / mass), 1e-9)
     w = change * mass / scatter.mass_within
     gain = w / np.maximum(1.0 - w * rr, 1e-9)
-    Aq = product(A, basis)
-    rq = Aq - means[y]
-    ar = np.einsum("md,md->m", A, r)
-    classes = np.arange(len(n))
-    if len(classes) > _LEAVE_ONE_OUT_CLASSES:  # the true classes, and a sample of the others
-        step = len(classes) // _LEAVE_ONE_OUT_CLASSES
-        classes = np.unique(np.concatenate([y, classes[::step]]))
-    M = shrunken[classes].astype(np.float64)
-    across = product(rq, M.T)
-    scores = product(Aq, M.T) - 0.5 * np.einsum("cq,cq->c", M, M)
+    rq = Aq - means[at[1]]
+    M = shrunken.astype(factor.dtype)
+    across, scores = (product(one.astype(M.dtype), M.T).astype(np.float64) for one in (rq, Aq))
+    scores -= 0.5 * np.einsum("cq,cq->c", M, M)
     scores += gain[:, None] * (ar[:, None] * across - 0.5 * across**2)
     # The mean of the row's own class, without the row. Part of it lies outside the directions of
     # the class means; it is noise, and shrunken like that along an average direction.
     known = left[:, None] * between
     known /= noise + known
-    mine = (means[y] - rq * change[:, None]) * known
+    mine = (means[at[1]] - rq * change[:, None]) * known
     outside = np.maximum(rr - np.einsum("mq,mq->m", rq, rq), 0.0)
     rest = -known.mean(axis=1) * change
     am = np.einsum("mq,mq->m", Aq, mine) + rest * outside
     mm = np.einsum("mq,mq->m", mine, mine) + rest**2 * outside
     mr = np.einsum("mq,mq->m", mine, rq) + rest * outside
-    at = np.arange(len(y)), np.searchsorted(classes, y)
     scores[at] = am - 0.5 * mm + gain * (ar * mr - 0.5 * mr**2)
     log_shares = np.log(sums.mass[classes] / sums.total)
     temperature, likelihood, accuracy = best_temperature(scores, at, weights, log_shares)

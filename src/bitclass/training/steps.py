@@ -22,8 +22,7 @@ from bitclass._native import (
     SparseRows,
     adam_step,
     class_gradients,
-    dense_scores,
-    scale_columns,
+    product,
     sparse_scores,
     sparse_step,
 )
@@ -151,7 +150,9 @@ class DenseProjection:
 
     def scores(self, A: NDArray[np.float32]) -> NDArray[np.float32]:
         """Scores F (m, r) of rows (m, k)."""
-        return dense_scores(A, self.matrix, self.intercept)
+        F = np.asarray(product(A, self.matrix))
+        F += self.intercept
+        return F
 
     def move(
         self, A: NDArray[np.float32], by_scores: NDArray[np.float32], factor: float, step: int
@@ -160,7 +161,8 @@ class DenseProjection:
         of_matrix, of_intercept = self._moments
         of_matrix.move(self.matrix, A, by_scores, factor * self._rates[0], step)
         of_intercept.move(self.intercept[None], _ones(A), by_scores, factor * self._rates[1], step)
-        scale_columns(self.matrix, self._length)
+        lengths = np.sqrt(np.einsum("kr,kr->r", self.matrix, self.matrix))
+        self.matrix *= np.float32(self._length) / np.maximum(lengths, np.float32(_TINY))
 
 
 class SparseProjection:

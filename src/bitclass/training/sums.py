@@ -218,13 +218,15 @@ class Sums:
 
     def _sum_dense(self, X: Features, y: NDArray[np.intp], weights: NDArray[np.float64]) -> None:
         self._buffer = np.zeros((len(self.classes), len(self.shift)))
-        even = bool((weights == 1.0).all())
         low, high = _FLOAT32_WEIGHTS
-        positive = weights[weights > 0]
+        used = np.flatnonzero(weights)  # others stay in the pool
+        positive = weights[used]
+        even = bool((positive == 1.0).all())
         in_float32 = even or (positive.min(initial=1.0) >= low and weights.max() <= high)
 
         with np.errstate(over="ignore", invalid="ignore"):
-            for rows in row_slices(X, _SUMMED_BYTES):
+            for part in row_slices(X, _SUMMED_BYTES):
+                rows = part if len(used) == len(weights) else used[part]
                 Z = self.features(X, rows)
                 class_sums(Z, y[rows], weights[rows], self._buffer)
                 if not even:
