@@ -398,7 +398,8 @@ class HashFunction:
         """Rows of P for some of its columns, or -1."""
         assert self.columns is not None
         if self.n_features <= _MAX_TABLE_COLUMNS:
-            return self._places[columns]
+            found: NDArray[np.int32] = self._places[columns]
+            return found
         places = np.searchsorted(self.columns, columns).clip(max=len(self.columns) - 1)
         return np.where(self.columns[places] == columns, places, -1).astype(np.int32)
 

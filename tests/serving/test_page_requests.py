@@ -4,11 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from starlette.exceptions import HTTPException
 
 from bitclass.codes import hamming, unpack
-from bitclass.serving import ServedModel, is_loopback
-from bitclass.serving.hosts import check_origin
+from bitclass.serving import ServedModel
 from bitclass.serving.page import N_LISTED, N_PAIRS
 
 from . import services
@@ -111,11 +109,11 @@ def test_nothing_else_is_served(server, path):
 @pytest.mark.parametrize(
     ("name", "status"),
     [("evil.example:{}", 421), ("", 421), ("127.0.0.1.evil.example:{}", 421), ("[::1", 421),
-     ("0:{}", 421), ("192.168.1.7:{}", 421), ("127.0.0.1:{}@evil.example", 421),
-     ("127.0.0.1:x", 421), ("localhost:{}", 200), ("LOCALHOST:{}", 200), ("[::1]:{}", 200),
-     ("127.0.0.2:{}", 200)],
+     ("0:{}", 421), ("127.0.0.1:{}@evil.example", 421), ("127.0.0.1:x", 421), ("[1:2", 421),
+     ("localhost:{}", 200), ("LOCALHOST:{}", 200), ("[::1]:{}", 200), ("192.168.1.7:{}", 200),
+     ("models.example", 200)],
 )  # fmt: skip
-def test_only_host_names_of_this_machine_are_accepted(server, name, status):
+def test_only_addresses_and_known_host_names_are_accepted(server, name, status):
     assert ask(server, "GET", "/api/models", Host=name.format(server.port))[0] == status
 
 
@@ -124,15 +122,6 @@ def test_a_request_needs_exactly_one_host(server):
     for headers in ("", own + own, own + "Host: evil.example\r\n"):
         request = f"GET / HTTP/1.1\r\n{headers}\r\n".encode()
         assert services.Connection(server.port).answer(request, keep=False)[0] == 421
-
-
-def test_a_network_service_accepts_addresses_and_allowed_hosts():
-    allowed = {"0.0.0.0", "models.example"}
-    for name in (b"192.168.1.7:8000", b"[fe80::1]:80", b"localhost:1", b"models.example"):
-        check_origin([(b"host", name)], allowed)
-    with pytest.raises(HTTPException):
-        check_origin([(b"host", b"evil.example:8000")], allowed)
-    assert not is_loopback("192.168.1.7")
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", ""])
