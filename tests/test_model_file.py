@@ -26,7 +26,6 @@ from bitclass.storage import (
     ModelFileError,
     load,
     open_file,
-    read_classes,
     read_header,
     save,
     write_file,
@@ -262,9 +261,8 @@ def test_the_header_and_the_classes_are_read_without_the_projection(tmp_path):
     assert (header.projection, header.precision, header.labels) == ("int8", "float32", "str")
     assert (header.version, header.rescore, header.temperature) == (1, 2, 1.0 / 3.0)
     assert header.summary == {"note": "über"}
-    classes, weights = read_classes(tmp_path / "model")
-    assert_same_labels(classes, model.classes)
-    np.testing.assert_array_equal(weights, model.weights)
+    assert_same_labels(header.classes, model.classes)
+    np.testing.assert_array_equal(header.weights, model.weights)
 
 
 def test_the_generic_pair_for_files_of_another_kind(tmp_path):

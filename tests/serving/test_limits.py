@@ -314,7 +314,6 @@ def test_memory_stays_near_that_of_an_idle_service(tmp_path):
         post(b'{"rows":["' + b"x" * 3_900_000 + b'\\ud83d\\ude00"]}'),
         post(b" " * 9_999_999),
         b"GET /api/models/m/classes?search=9 HTTP/1.1\r\n" + HOST + b"\r\n",
-        b"GET /api/models/m/pairs HTTP/1.1\r\n" + HOST + b"\r\n",
     ]
     with services.serving(path) as service:
         services.ask(service, "POST", "/predict?top=5", {"rows": services.rows(1).tolist()})

@@ -132,7 +132,6 @@ class Service:
             *(Route(path, self._file) for path in _FILES),
             Route("/api/models", self._list_models),
             Route(f"{api}/classes", self._classes),
-            Route(f"{api}/pairs", self._pairs),
             Route(f"{api}/look", self._look, methods=["POST"]),
         ]
         self._lifetime = Router(lifespan=self._lifespan)
@@ -363,10 +362,6 @@ class Service:
         served, search = self._served(request), request.query_params.get("search", "")
         start = parse_number(request.query_params.get("start", "0"), "start")
         return _json(await self._converted(False, lambda: served.page.classes(search, start)))
-
-    async def _pairs(self, request: Request) -> Response:
-        served = self._served(request)
-        return _json(await self._converted(False, lambda: served.page.pairs))
 
     async def _look(self, request: Request) -> Response:
         served = self._served(request)

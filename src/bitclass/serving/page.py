@@ -13,15 +13,12 @@ from bitclass.model import PackedModel
 
 __all__ = ["Page", "label_value"]
 
-#: Number of best classes, listed classes and pairs of classes per answer.
+#: Number of best classes and of listed classes per answer.
 N_BEST = 10
 N_LISTED = 50
-N_PAIRS = 20
 #: Number of n-grams shown per class, and maximum length of a text to explain.
 N_NGRAMS = 12
 MAX_EXPLAINED = 2000
-# Finding the nearest pairs takes quadratic time, half a second for this many classes.
-MAX_PAIRED_CLASSES = 50_000
 
 
 def label_value(label: Any) -> str | int | float:
@@ -71,21 +68,6 @@ class Page:
             if j >= 0:
                 answer[-1] |= {"nearest": self._name(j), "distance": distance}
         return {"total": total, "classes": answer}
-
-    @functools.cached_property
-    def pairs(self) -> dict[str, Any]:
-        """Pairs of classes with the nearest codes; none above `MAX_PAIRED_CLASSES` classes."""
-        classes = np.arange(len(self._model.classes))
-        if not 2 <= len(classes) <= MAX_PAIRED_CLASSES:
-            return {"pairs": []}
-        nearest, distances = self._nearest_other(classes)
-        both = np.sort(np.stack([classes, nearest], axis=1), axis=1)
-        found = np.unique(np.column_stack([distances, both]), axis=0)[:N_PAIRS]
-        pairs = [
-            {"label": self._name(i), "other": self._name(j), "distance": distance}
-            for distance, i, j in found.tolist()
-        ]
-        return {"pairs": pairs}
 
     def look(self, X: Any) -> dict[str, Any]:
         """Code and best classes of one row (1, d), or of a list of one text.

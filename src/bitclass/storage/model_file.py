@@ -44,7 +44,6 @@ __all__ = [
     "ProjectionType",
     "anchors_from",
     "load",
-    "read_classes",
     "read_header",
     "save",
     "saved_anchors",
@@ -119,7 +118,7 @@ _LAYOUT = {
 
 @dataclass(frozen=True)
 class ModelHeader:
-    """The header of a model file."""
+    """A model file without its hash function."""
 
     n_classes: int
     n_features: int
@@ -130,6 +129,8 @@ class ModelHeader:
     rescore: int  # number of nearest classes to rescore
     labels: str  # type of the labels: the name of a NumPy type, or "object" for text in objects
     summary: dict[str, Any]  # how the model was trained
+    classes: NDArray[Any]  # (C,) labels
+    weights: NDArray[np.uint8]  # (C, ceil(r / 8)) packed
     version: int = VERSION  # of the format
 
 
@@ -267,9 +268,7 @@ def load(path: str | os.PathLike[str]) -> PackedModel:
 
 
 def read_header(path: str | os.PathLike[str]) -> ModelHeader:
-    """Read the header of a model file, without its arrays.
-
-    The digest of the file is checked, block by block.
+    """Read a model file without its hash function, which may be large.
 
     Parameters
     ----------
@@ -282,38 +281,12 @@ def read_header(path: str | os.PathLike[str]) -> ModelHeader:
     Raises
     ------
     ModelFileError
-        If the file is not a model file, its header is damaged, or its version is unsupported.
-    OSError
-        If the file cannot be read.
-    """
-    with open_file(path, _KIND) as content:
-        return _header(content)
-
-
-def read_classes(path: str | os.PathLike[str]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-    """Read the labels and the packed weights of a model file, without its hash function.
-
-    Parameters
-    ----------
-    path : path-like
-
-    Returns
-    -------
-    classes : (C,) labels
-    weights : (C, ceil(r / 8)) uint8
-
-    Raises
-    ------
-    ModelFileError
         If the file is not a model file, is damaged, or has an unsupported version.
     OSError
         If the file cannot be read.
     """
     with open_file(path, _KIND) as content:
-        header = _header(content)
-        weights = content.read("weights")
-        check_codes("weights", weights, header.n_bits)
-        return decode_labels(header.labels, content.read("classes"), header.n_classes), weights
+        return _header(content)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -322,7 +295,7 @@ def read_classes(path: str | os.PathLike[str]) -> tuple[NDArray[Any], NDArray[np
 
 
 def _header(content: Content) -> ModelHeader:
-    """Check everything that can be checked before reading the arrays."""
+    """Check all that can be checked without the hash function."""
     fields = content.fields(**_FIELDS)
     if fields["precision"] not in get_args(Precision):
         raise ModelFileError(f"precision must be one of {list(get_args(Precision))}")
@@ -357,10 +330,14 @@ def _header(content: Content) -> ModelHeader:
                 f"tensor 'n_columns' must be at least {lengths['features']}, as many as 'columns'"
             )
     _check_summary(fields["summary"], n_features)
+    weights = content.read("weights")
+    check_codes("weights", weights, lengths["bits"])
     return ModelHeader(
-        n_classes=lengths["classes"],
+        n_classes=len(weights),
         n_features=n_features,
         n_bits=lengths["bits"],
+        classes=decode_labels(fields["labels"], content.read("classes"), len(weights)),
+        weights=weights,
         **fields,
     )
 
@@ -391,9 +368,8 @@ def _check_summary(summary: dict[str, Any], n_features: int) -> None:
 def _arrays(
     content: Content, header: ModelHeader, read: Callable[[str], NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
-    """Arrays by name, checked, as `read` returns them."""
-    arrays = {name: read(name) for name in content.tensors}
-    check_codes("weights", arrays["weights"], header.n_bits)
+    """Arrays of the hash function and others by name, checked, as `read` returns them."""
+    arrays = {name: read(name) for name in content.tensors if name not in ("weights", "classes")}
     if header.projection in _ENTRY_BITS:
         arrays["projection"] = _entries(arrays["projection"], header.projection, header.n_bits)
     return arrays
@@ -486,10 +462,9 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             columns=tensors.get("columns"),
             n_features=header.n_features if "columns" in tensors else None,
         )
-        labels = decode_labels(header.labels, tensors["classes"], header.n_classes)
         return PackedModel(
-            labels,
-            tensors["weights"],
+            header.classes,
+            header.weights,
             hash_function,
             rescore=header.rescore,
             temperature=header.temperature,
@@ -497,7 +472,7 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             text=text_from(tensors, tensors.get("columns"), header.n_features),
             bias=tensors.get("bias"),
             typicality=tensors.get("typicality"),
-            **_rejection_from(tensors, labels),
+            **_rejection_from(tensors, header.classes),
         )
     except ModelFileError:
         raise
