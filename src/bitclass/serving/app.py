@@ -412,6 +412,7 @@ class Service:
         except TimeoutError:
             message = f"the body must arrive within {self._limits.body_seconds:g} seconds"
             raise HTTPException(408, message) from None
+        connection.await_end()
         return body
 
 

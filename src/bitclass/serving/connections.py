@@ -103,6 +103,10 @@ class Connection(asyncio.Protocol):
         """Whether a part of the request body has not arrived yet."""
         return self._http.cycle is not None and self._http.cycle.more_body
 
+    def await_end(self) -> None:
+        """Notice if the client leaves; after a large body, uvicorn would not read on."""
+        self._http.flow.resume_reading()
+
     async def hold(self, n_bytes: int) -> None:
         """Count bytes of a body; if there are too many in all, wait for other requests to end."""
         everyone = self._all
