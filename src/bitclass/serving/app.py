@@ -270,11 +270,9 @@ class Service:
         return _json({"name": self._served(request).name, "ready": True})
 
     async def _infer(self, request: Request) -> Response:
-        served, body = self._served(request), await self._body(request)
+        served, limits = self._served(request), self._limits
         length = request.headers.get("inference-header-content-length")
-        query = await self._converted(
-            len(body) < _SMALL_BODY, lambda: parse_infer(body, length, served, self._limits)
-        )
+        query = await self._parsed(request, lambda body: parse_infer(body, length, served, limits))
         prediction = await self._predicted(request, served, query)
         content, headers = await self._converted(
             prediction.labels.size < _SMALL_ANSWER, lambda: infer_answer(served, query, prediction)
@@ -284,18 +282,22 @@ class Service:
     # Plain JSON
 
     async def _predict(self, request: Request) -> Response:
-        served, body = self._served(request), await self._body(request)
-        content_type = request.headers.get("content-type", "")
+        served, limits = self._served(request), self._limits
+        kind = request.headers.get("content-type", "")
         top, reject = request.query_params.get("top"), request.query_params.get("reject")
-        query = await self._converted(
-            len(body) < _SMALL_BODY,
-            lambda: parse_plain(body, content_type, top, reject, served, self._limits),
+        query = await self._parsed(
+            request, lambda body: parse_plain(body, kind, top, reject, served, limits)
         )
         prediction = await self._predicted(request, served, query)
         content = await self._converted(
             prediction.labels.size < _SMALL_ANSWER, lambda: plain_answer(served, query, prediction)
         )
         return _json(content)
+
+    async def _parsed(self, request: Request, parse: Callable[[bytearray], Query]) -> Query:
+        """The parsed body of a request; the body itself is not kept."""
+        body = await self._body(request)
+        return await self._converted(len(body) < _SMALL_BODY, lambda: parse(body))
 
     async def _predicted(self, request: Request, served: ServedModel, query: Query) -> TopClasses:
         X = await self._extracted(served, query.kind, query.values)

@@ -99,7 +99,7 @@ def serve(
     if sys.platform == "linux":
         with contextlib.suppress(AttributeError):
             # M_MMAP_THRESHOLD: glibc would keep the freed buffers of large requests.
-            ctypes.CDLL(None).mallopt(-3, 1 << 16)
+            ctypes.CDLL(None).mallopt(-3, 1 << 17)
     models = ModelFiles(paths, allow_external=allow_external)
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn raises the signal again when it has stopped, which would look like a failure.
