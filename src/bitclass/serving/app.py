@@ -167,9 +167,9 @@ class Service:
             self._metrics.request(endpoint, status, time.perf_counter() - start)
 
     async def _send(self, response: Response, connection: Connection, send: Send) -> None:
-        headers = [*response.raw_headers, *_HEADERS]
         if connection.expects_body:
-            headers.append((b"connection", b"close"))
+            response.headers["connection"] = "close"
+        headers = [*response.raw_headers, *_HEADERS]
         await send(
             {"type": "http.response.start", "status": response.status_code, "headers": headers}
         )
