@@ -58,7 +58,7 @@ def work(how: str, path: Path, ready: Any, results: Any) -> None:
     if how == "forked":
         model = forked
     elif how != "none":
-        model = bitclass.load(path, memory_map=how == "mapped")
+        model = bitclass.load(path)
     if model is not None:
         model.predict(np.ones((8, N_FEATURES), dtype=np.float32))
     ready.wait()
@@ -84,7 +84,7 @@ def memory_per_worker(how: str, path: Path, n_workers: int, start: str) -> float
 
 
 def predicting(n_workers: int, n_classes: int) -> list[dict[str, Any]]:
-    """Memory of workers that load, map or inherit their model."""
+    """Memory of workers that load or inherit their model."""
     rows = []
     for precision in ("int8", "float32"):
         with tempfile.TemporaryDirectory() as folder:
@@ -92,7 +92,7 @@ def predicting(n_workers: int, n_classes: int) -> list[dict[str, Any]]:
             save(path, random_model(np.arange(n_classes), N_FEATURES, N_BITS, precision=precision))
             row: dict[str, Any] = {"precision": precision, "workers": n_workers}
             row |= {"classes": n_classes, "file, MB": path.stat().st_size / 1e6}
-            for how, start in (("loaded", "spawn"), ("mapped", "spawn"), ("forked", "fork")):
+            for how, start in (("loaded", "spawn"), ("forked", "fork")):
                 with_model, without = (
                     memory_per_worker(each, path, n_workers, start) for each in (how, "none")
                 )

@@ -34,9 +34,9 @@ from bitclass.cli import main
 from bitclass.cli.app import COMMANDS
 from bitclass.paper import PaperClassifier
 from bitclass.serving.app import Service
+from bitclass.serving.limits import Limits
 from bitclass.serving.models import ServedModel
 from bitclass.serving.server import configuration, listen
-from bitclass.serving.settings import Limits
 
 ROOT = Path(__file__).parents[1]
 SOURCE = str(Path(bitclass.__file__).parent)

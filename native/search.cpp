@@ -17,6 +17,8 @@ namespace {
 
 // Queries that scan the same classes together while these are in the cache.
 constexpr std::size_t kQueriesPerPass = 32;
+// Numbers in lists of candidates that a thread keeps: 1 MB.
+constexpr std::size_t kMaxKept = std::size_t{1} << 18;
 
 }  // namespace
 
@@ -116,9 +118,12 @@ void HammingIndex::by_chunks(const std::uint8_t* codes, std::size_t n, int n_thr
 template <class Visit>
 void HammingIndex::visit_nearest(const std::uint8_t* codes, std::size_t n, std::size_t wanted, Visit visit) const {
     const std::size_t room = candidate_room(wanted);
-    // Kept per thread, so that small batches do not wait for new pages.
-    thread_local AlignedArray<std::uint32_t> lists;
-    if (lists.size() < 2 * kQueriesPerPass * room) lists = AlignedArray<std::uint32_t>(2 * kQueriesPerPass * room);
+    const std::size_t needed = 2 * std::min(n, kQueriesPerPass) * room;
+    // Short lists are kept per thread, so that small batches do not wait for new pages.
+    thread_local AlignedArray<std::uint32_t> kept;
+    AlignedArray<std::uint32_t> own;
+    AlignedArray<std::uint32_t>& lists = needed <= kMaxKept ? kept : own;
+    if (lists.size() < needed) lists = AlignedArray<std::uint32_t>(needed);
     thread_local std::vector<std::uint32_t> queries;
     queries.resize(kQueriesPerPass * n_bytes_);
     for (std::size_t start = 0; start < n; start += kQueriesPerPass) {

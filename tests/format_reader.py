@@ -56,8 +56,6 @@ class Reader:
             return projection, self.tensors["intercept"]
         step = self.tensors["column_scale"]
         P = (projection.astype(float) * step / self.scale()[:, None]).astype(np.float32)
-        if projection.dtype == np.float16:
-            return P, self.tensors["intercept"]
         t = self.tensors["thresholds"] * step - self.centre().astype(float) @ P.astype(float)
         return P, t
 

@@ -140,7 +140,7 @@ def test_sparse_rows_give_the_same_result_as_dense_rows():
 # -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("projection", ["float32", "float16", "int8"])
+@pytest.mark.parametrize("projection", ["float32", "int8"])
 def test_a_model_with_anchors_is_saved_and_loaded(tmp_path, projection):
     X, y = rings()
     classifier = make(refine=False).fit(X, y)

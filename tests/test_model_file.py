@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import mmap
 import os
 import pickle
 import subprocess
@@ -27,7 +26,6 @@ from bitclass.storage import (
     ModelFileError,
     load,
     open_file,
-    read_classes,
     read_header,
     save,
     write_file,
@@ -69,12 +67,6 @@ def assert_same_model(a, b, X):
     assert_same_labels(a.predict(X), b.predict(X))
     np.testing.assert_array_equal(a.top_classes(X, 2)[1], b.top_classes(X, 2)[1])
     np.testing.assert_array_equal(a.predict_proba(X), b.predict_proba(X))
-
-
-def is_mapped(array):
-    while isinstance(array, np.ndarray) and array.base is not None:
-        array = array.base
-    return isinstance(array.obj if isinstance(array, memoryview) else array, mmap.mmap)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -124,23 +116,15 @@ def test_loaded_models_equal_the_saved_ones(tmp_path, projection, precision, n_b
         if a is not None:
             assert a.dtype == b.dtype
             np.testing.assert_array_equal(a, b)
-    # Also after saving again, byte by byte, after pickling, and mapped.
+    # Also after saving again, byte by byte, and after pickling.
     path = tmp_path / "model.safetensors"
     before = path.read_bytes()
     again = saved(tmp_path, read, projection)
     assert path.read_bytes() == before
     assert_same_model(pickle.loads(pickle.dumps(again)), model, X)
-    mapped = load(path, memory_map=True)
-    assert_same_model(mapped, model, X)
-    assert is_mapped(mapped.weights)
-    assert is_mapped(mapped.hash_function.projection) == (projection == "float32")
-    assert not is_mapped(read.weights)
-    save(path, made(np.arange(100, 103)))  # replaces the file, but not its pages
-    assert_same_model(mapped, model, X)
 
 
-@pytest.mark.parametrize(("projection", "most"), [("float16", 5e-3), ("int8", 3e-2)])
-def test_float32_codes_stay_close_with_a_rounded_projection(tmp_path, projection, most):
+def test_float32_codes_stay_close_with_a_rounded_projection(tmp_path):
     model = made(np.arange(3), 256, d=200, precision="float32")
     h = model.hash_function
     # Rows far from 0, whose features differ in magnitude.
@@ -149,8 +133,8 @@ def test_float32_codes_stay_close_with_a_rounded_projection(tmp_path, projection
     model.hash_function = HashFunction(
         P, h.intercept - centre @ P, centre=centre, scale=h.scale, precision="float32"
     )
-    changed = np.bitwise_count(saved(tmp_path, model, projection).encode(X) ^ model.encode(X))
-    assert changed.sum() / (256 * len(X)) < most
+    changed = np.bitwise_count(saved(tmp_path, model, "int8").encode(X) ^ model.encode(X))
+    assert changed.sum() / (256 * len(X)) < 3e-2
 
 
 @given(hnp.arrays(st.sampled_from(["<U6", "<i2", "<f4", ">i4"]), st.integers(1, 8)))
@@ -277,9 +261,8 @@ def test_the_header_and_the_classes_are_read_without_the_projection(tmp_path):
     assert (header.projection, header.precision, header.labels) == ("int8", "float32", "str")
     assert (header.version, header.rescore, header.temperature) == (1, 2, 1.0 / 3.0)
     assert header.summary == {"note": "über"}
-    classes, weights = read_classes(tmp_path / "model")
-    assert_same_labels(classes, model.classes)
-    np.testing.assert_array_equal(weights, model.weights)
+    assert_same_labels(header.classes, model.classes)
+    np.testing.assert_array_equal(header.weights, model.weights)
 
 
 def test_the_generic_pair_for_files_of_another_kind(tmp_path):

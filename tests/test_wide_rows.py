@@ -184,6 +184,25 @@ def test_damaged_columns_in_a_file_are_refused_by_name(tmp_path, damage, named):
         bitclass.load(path)
 
 
+def test_many_columns_take_no_memory_and_change_no_answer(rows, fitted, tmp_path):
+    """A small file that claims them must not make a table of them."""
+    X_test = rows[2]
+    fitted.save(tmp_path / "few")
+    content = with_data((tmp_path / "few").read_bytes(), "n_columns", "<i8", [1 << 24])
+    (tmp_path / "many").write_bytes(content)
+    few, many = bitclass.load(tmp_path / "few"), bitclass.load(tmp_path / "many")
+    assert len(many.hash_function._places) == len(many.hash_function.columns) + 1
+    wider = X_test.copy()
+    wider.resize(X_test.shape[0], 1 << 24)
+    for method in ("predict", "predict_proba"):
+        np.testing.assert_array_equal(getattr(many, method)(wider), getattr(few, method)(X_test))
+    wider.indices[3] = (1 << 24) - 1  # not a column of the model
+    assert np.mean(many.predict(wider) == few.predict(X_test)) > 0.99
+    wider.data[7] = np.inf
+    with pytest.raises(ValueError, match=f"row 0, feature {wider.indices[7]}"):
+        many.predict(wider)
+
+
 def test_duplicate_entries_are_summed(rows):
     X, y, *_ = rows
     halves = np.repeat(X.data / 2, 2), np.repeat(X.indices, 2), 2 * X.indptr

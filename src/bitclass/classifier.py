@@ -641,11 +641,11 @@ class BinaryCodeClassifier(PackedPredictor):
         ----------
         path : str or path
             Conventionally ``*.safetensors``; an existing file is replaced.
-        projection : {"float32", "float16", "int8", "int4", "1bit"}, optional
-            Data type in which to save `projection_`. "float32" is exact; "float16" takes half the
-            space; "int8" takes a quarter, and does not change the predictions of a model without
-            anchors. "int4" and "1bit" are for wide rows, for which the default is the smallest type
-            that is exact; for all others it is "float32".
+        projection : {"float32", "int8", "int4", "1bit"}, optional
+            Data type in which to save `projection_`. "float32" is exact; "int8" takes a quarter of
+            the space, and does not change the predictions of a model without anchors. "int4" and
+            "1bit" are for wide rows, for which the default is the smallest type that is exact; for
+            all others it is "float32".
         sums : bool, default=False
             Whether to save the sums too, as ``NAME.sums.safetensors`` beside ``NAME.safetensors``,
             so that `partial_fit` can continue after `load`.

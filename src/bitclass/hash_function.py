@@ -40,8 +40,11 @@ MIN_GAMMA, MAX_GAMMA = 1e-30, 1e30
 #: Largest standardised value of an anchor or row: larger values are clipped, so that the similarity
 #: to every anchor is 0.
 MAX_STANDARDISED = 1e9
-#: Maximum number of features if P covers only some of them: each takes 4 bytes of memory.
+#: Maximum number of features if P covers only some of them.
 MAX_COLUMNS = 1 << 24
+# Up to this many, a table has the row of P for each column. Above, columns are looked up by binary
+# search, so that a small file that claims many columns does not take memory for them.
+_MAX_TABLE_COLUMNS = 1 << 20
 # Types that the kernels read directly; all others are converted block by block.
 _KERNEL_TYPES = tuple(np.dtype(kind) for kind in (np.float32, np.float64, np.float16))
 # Rows per kernel call, so that Ctrl-C is handled between calls.
@@ -269,8 +272,12 @@ class HashFunction:
             )
 
     def _sparse_projection(self, columns: NDArray[np.int32]) -> _kernels.SparseProjection:
-        places = np.full(self.n_features, -1, dtype=np.int32)
-        places[columns] = np.arange(len(columns), dtype=np.int32)
+        kept = np.arange(len(columns), dtype=np.int32)
+        if self.n_features > _MAX_TABLE_COLUMNS:  # a column is looked up before: see `_scores`
+            places = np.append(kept, np.int32(-1))
+        else:
+            places = np.full(self.n_features, -1, dtype=np.int32)
+            places[columns] = kept
         self._places = places
         if self.precision == "float32":
             self._shift = self.intercept.astype(np.float32)
@@ -379,15 +386,24 @@ class HashFunction:
 
     def rows_of(self, columns: NDArray[Any]) -> NDArray[np.float32]:
         """Of wide rows: rows (k, r) of P for some features; 0 for features without a row."""
-        places = self._places[columns]
+        places = self._places_of(columns)
         return np.where(places[:, None] >= 0, self.projection[places], np.float32(0))
+
+    def _places_of(self, columns: NDArray[Any]) -> NDArray[np.int32]:
+        """Rows of P for some of its columns, or -1."""
+        assert self.columns is not None
+        if self.n_features <= _MAX_TABLE_COLUMNS:
+            found: NDArray[np.int32] = self._places[columns]
+            return found
+        places = np.searchsorted(self.columns, columns).clip(max=len(self.columns) - 1)
+        return np.where(self.columns[places] == columns, places, -1).astype(np.int32)
 
     def has_columns(self, X: SparseRows, without: int = -1) -> NDArray[np.bool_]:
         """Mask (n,) of the rows with an entry in any column of the projection except `without`.
 
         An explicit zero is not an entry, as in a dense row.
         """
-        is_known = (self._places[X.indices] >= 0) & (X.indices != without) & (X.data != 0)
+        is_known = (self._places_of(X.indices) >= 0) & (X.indices != without) & (X.data != 0)
         n_before = np.concatenate([[0], np.cumsum(is_known)])
         mask: NDArray[np.bool_] = np.diff(n_before[X.indptr]) > 0
         return mask
@@ -433,8 +449,10 @@ class HashFunction:
     def _scores(self, features: Any, threads: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Scores P'f(x) of a block (n, r), and the intercept in the same type."""
         if self._sparse is not None:
-            X = features
-            return self._sparse.scores(X.indptr, X.indices, X.data, threads), self._shift
+            X, columns = features, features.indices
+            if self.n_features > _MAX_TABLE_COLUMNS:  # the last place is that of all others
+                columns = self._places_of(columns) % np.int32(len(self._places))
+            return self._sparse.scores(X.indptr, columns, X.data, threads), self._shift
         if features.dtype == np.float16:
             features = _kernels.widen(features, threads)
         dtype = features.dtype

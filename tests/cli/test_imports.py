@@ -83,8 +83,8 @@ class Missing:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing())
 import bitclass.cli.serve, bitclass.serving
-from bitclass.serving import Service, Settings, load_model
-Service({{"m": load_model("m", "m", Settings((("m", "m"),)))}})
+from bitclass.serving import Service, load_model
+Service({{"m": load_model("m", "m")}})
 """
     X, y = problem(60, 6)
     library.BinaryCodeClassifier(16, refine=False).fit(X, y).save(tmp_path / "m")

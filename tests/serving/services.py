@@ -155,7 +155,8 @@ def files_served(folder):
 def in_thread(*models, **limits):
     """Serve models in a thread of this process."""
     limits = Limits(**limits)
-    app = Service({served.name: served for served in models}, limits=limits)
+    named = {served.name: served for served in models}
+    app = Service(named, limits=limits, hosts=["Models.example"])
     listener = listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
     server = uvicorn.Server(configuration(app, limits))

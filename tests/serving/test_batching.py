@@ -17,7 +17,7 @@ class HeldModel:
 
     def __init__(self, model):
         self.model, self.calls, self.go_on = model, [], threading.Event()
-        self.classes = model.classes
+        self.classes, self.text = model.classes, None
 
     def predict(self, X, reject):
         self.calls.append(len(X))

@@ -18,8 +18,7 @@ def browser(running, server):
     """A newly opened page; there must be no console messages and no alerts."""
     running.screen(1280)
     running.go(server.url)
-    for part in ("pairs", "list"):
-        running.wait_for(f"document.querySelectorAll('#{part} li').length")
+    running.wait_for("document.querySelectorAll('#list li').length")
     running.problems.clear()
     yield running
     assert running.problems == []
@@ -265,9 +264,7 @@ def test_classes_are_searched(browser):
 def test_another_model_is_chosen(browser, served):
     fill(browser, "model", "rows", "change")
     browser.wait_for("location.search === '?model=rows' && document.querySelector('#list li')")
-    browser.wait_for("document.querySelectorAll('#pairs li').length")
     assert f"{served.model.n_features:,} features" in text(browser, "#facts")
-    assert text(browser, "#pairs .hint").endswith("apart")
     assert browser.value("document.getElementById('drop').hidden")
 
 

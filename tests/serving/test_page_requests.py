@@ -4,12 +4,10 @@ import json
 
 import numpy as np
 import pytest
-from starlette.exceptions import HTTPException
 
 from bitclass.codes import hamming, unpack
-from bitclass.serving import ServedModel, is_loopback
-from bitclass.serving.hosts import check_origin
-from bitclass.serving.page import N_LISTED, N_PAIRS
+from bitclass.serving import ServedModel
+from bitclass.serving.page import N_LISTED
 
 from . import services
 from .services import ask, ask_json
@@ -51,25 +49,17 @@ def test_facts_and_classes(server):
     assert ask(server, "HEAD", "/")[::2] == (200, b"")
     found = ask_json(server, "GET", f"{API}/classes?search=BARS")[1]
     assert [each["label"] for each in found["classes"]] == ["<b>bars"]
-    assert len(ask_json(server, "GET", f"{API}/pairs")[1]["pairs"]) > 0
 
 
 @pytest.mark.parametrize("n_classes", [1, 2, 120])
 def test_nearest_classes_are_those_of_brute_force(n_classes):
     model = services.random_model(range(n_classes), n_bits=20)
-    page = ServedModel("m", model).page
-    found = page.classes(start=3)["classes"]
+    found = ServedModel("m", model).page.classes(start=3)["classes"]
     assert [each["class"] for each in found] == list(range(n_classes))[3 : 3 + N_LISTED]
     distances = hamming(model.weights[:, None], model.weights).astype(float)
     np.fill_diagonal(distances, np.inf)
     for each in found:
         assert each["distance"] == distances[each["class"]].min()
-    pairs = page.pairs["pairs"]
-    shown = [each["distance"] for each in pairs]
-    assert len(pairs) <= N_PAIRS
-    assert bool(pairs) == (n_classes > 1)
-    assert shown == sorted(shown)
-    assert shown[:1] == ([distances.min()] if n_classes > 1 else [])
 
 
 def test_an_input_is_shown_with_its_code_and_classes(served):
@@ -99,7 +89,7 @@ def test_images_of_any_format_are_accepted(server, format, kind, side):
 @pytest.mark.parametrize(
     "path",
     ["/../pyproject.toml", "/..%2f..%2fetc/passwd", "//etc/passwd", "/static/../app.py",
-     f"{API}/classes?start=-1", f"{API}/classes?start=1&start=2", f"{API}/pairs?x=1", "/?x=1",
+     f"{API}/classes?start=-1", f"{API}/classes?start=1&start=2", f"{API}/pairs", "/?x=1",
      "/api/models/absent/classes", "/page.js/", "/app.py", "/index.html", "/page.js%00", "*"],
 )  # fmt: skip
 def test_nothing_else_is_served(server, path):
@@ -111,11 +101,11 @@ def test_nothing_else_is_served(server, path):
 @pytest.mark.parametrize(
     ("name", "status"),
     [("evil.example:{}", 421), ("", 421), ("127.0.0.1.evil.example:{}", 421), ("[::1", 421),
-     ("0:{}", 421), ("192.168.1.7:{}", 421), ("127.0.0.1:{}@evil.example", 421),
-     ("127.0.0.1:x", 421), ("localhost:{}", 200), ("LOCALHOST:{}", 200), ("[::1]:{}", 200),
-     ("127.0.0.2:{}", 200)],
+     ("0:{}", 421), ("127.0.0.1:{}@evil.example", 421), ("127.0.0.1:x", 421), ("[1:2", 421),
+     ("localhost:{}", 200), ("LOCALHOST:{}", 200), ("[::1]:{}", 200), ("192.168.1.7:{}", 200),
+     ("models.example", 200)],
 )  # fmt: skip
-def test_only_host_names_of_this_machine_are_accepted(server, name, status):
+def test_only_addresses_and_known_host_names_are_accepted(server, name, status):
     assert ask(server, "GET", "/api/models", Host=name.format(server.port))[0] == status
 
 
@@ -124,15 +114,6 @@ def test_a_request_needs_exactly_one_host(server):
     for headers in ("", own + own, own + "Host: evil.example\r\n"):
         request = f"GET / HTTP/1.1\r\n{headers}\r\n".encode()
         assert services.Connection(server.port).answer(request, keep=False)[0] == 421
-
-
-def test_a_network_service_accepts_addresses_and_allowed_hosts():
-    allowed = {"0.0.0.0", "models.example"}
-    for name in (b"192.168.1.7:8000", b"[fe80::1]:80", b"localhost:1", b"models.example"):
-        check_origin([(b"host", name)], allowed)
-    with pytest.raises(HTTPException):
-        check_origin([(b"host", b"evil.example:8000")], allowed)
-    assert not is_loopback("192.168.1.7")
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", ""])

@@ -30,9 +30,9 @@ def request_of(X, path="/predict/numbers?top=3"):
 def with_limits(**limits):
     """The command, with limits that it has no options for."""
     code = f"""
-from bitclass.serving import settings
+from bitclass.serving import limits
 import dataclasses
-settings.Limits.__init__.__defaults__ = dataclasses.astuple(settings.Limits(**{limits!r}))
+limits.Limits.__init__.__defaults__ = dataclasses.astuple(limits.Limits(**{limits!r}))
 from bitclass.cli import main
 main()
 """

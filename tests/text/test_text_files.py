@@ -25,7 +25,7 @@ def problem(tmp_path_factory):
     return texts, model, path
 
 
-@pytest.mark.parametrize("projection", ["float32", "float16", "int8", "int4", "1bit", None])
+@pytest.mark.parametrize("projection", ["float32", "int8", "int4", "1bit", None])
 def test_a_loaded_model_predicts_texts_as_before(problem, tmp_path, projection):
     texts, model, _ = problem
     path = tmp_path / "model.safetensors"
@@ -36,7 +36,7 @@ def test_a_loaded_model_predicts_texts_as_before(problem, tmp_path, projection):
         np.testing.assert_array_equal(a, b)
     assert again.explain(texts[0])[0][0].strip() in texts[0]
     agree = again.predict(texts) == model.predict(texts)
-    assert agree.mean() > 0.95 if projection in ("float16", "1bit") else agree.all()
+    assert agree.mean() > 0.95 if projection == "1bit" else agree.all()
     if projection in ("int4", None):  # exact, as the model was fitted in four bits
         assert read_header(path).projection == "int4"
         np.testing.assert_array_equal(again.scores(texts), model.scores(texts))

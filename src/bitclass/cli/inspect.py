@@ -11,7 +11,7 @@ from bitclass._native import HammingIndex
 from bitclass.cli import options
 from bitclass.cli.console import describe_training, format_size, pluralise, print_lines
 from bitclass.codes import unpack
-from bitclass.storage import read_classes, read_header
+from bitclass.storage import read_header
 
 __all__ = ["command"]
 
@@ -26,8 +26,8 @@ def command(model: options.Model, json: options.Json = False) -> None:
     Above 1,000 classes, distances are computed for a sample of 1,000 classes; the nearest class is
     searched among all.
     """
-    header = read_header(model)
-    labels, weights = read_classes(model)  # not the projection, which may be large
+    header = read_header(model)  # not the projection, which may be large
+    labels, weights = header.classes, header.weights
     n_classes, n_bits = header.n_classes, header.n_bits
     sample = np.linspace(0, n_classes - 1, min(n_classes, _MAX_CLASSES)).astype(int)
     signs = unpack(weights[sample], n_bits).astype(np.float32)

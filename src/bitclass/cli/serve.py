@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import socket
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -58,7 +56,7 @@ def command(
     A model file that changes is loaded again. SIGTERM or Ctrl-C stops the server after open
     requests have been answered.
     """
-    from bitclass.serving import Limits, ServedModel, Settings, is_loopback, serve
+    from bitclass.serving import Limits, ServedModel, is_loopback, listen, serve
 
     if workers > 1 and "fork" not in multiprocessing.get_all_start_methods():
         raise UsageError("--workers: this system cannot fork processes; leave it at 1")
@@ -71,25 +69,33 @@ def command(
             ServedModel.check_name(name)
         except ValueError as error:
             raise UsageError(f"{argument}: {error}; set it with NAME=MODEL") from error
-    body_bytes = int(max_body * 1e6)
-    limits = replace(
-        Limits(),
-        body_bytes=body_bytes,
-        held_bytes=3 * body_bytes // 2,
-        rows=max_rows,
-        connections=max_connections,
-    )
-    settings = Settings(
-        tuple(named), host, tuple(allow_host or ()), allow_external, workers, jobs, limits
-    )
-    listener = _listen_on(host, port)
+    try:
+        listener = listen(host, port)
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (while")[0]
+        raise UsageError(f"--host {host} --port {port}: cannot listen there ({reason})") from error
     if not is_loopback(host):
         warnings.warn(
             f"--host {host}: anyone who can reach this machine can use the models", stacklevel=1
         )
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listener.getsockname()[1]}/"
-    serve(settings, listener, f"serving {', '.join(names)} at {address}, stop with Ctrl-C")
+    body_bytes = int(max_body * 1e6)
+    serve(
+        dict(named),
+        listener,
+        f"serving {', '.join(names)} at {address}, stop with Ctrl-C",
+        hosts=[host, *(allow_host or ())],
+        allow_external=allow_external,
+        workers=workers,
+        n_jobs=jobs,
+        limits=Limits(
+            body_bytes=body_bytes,
+            held_bytes=3 * body_bytes // 2,
+            rows=max_rows,
+            connections=max_connections,
+        ),
+    )
 
 
 def _named(argument: str) -> tuple[str, str]:
@@ -98,13 +104,3 @@ def _named(argument: str) -> tuple[str, str]:
     if not equals or Path(argument).exists():
         return Path(argument).stem, argument
     return name, path
-
-
-def _listen_on(host: str, port: int) -> socket.socket:
-    from bitclass.serving import listen
-
-    try:
-        return listen(host, port)
-    except OSError as error:
-        reason = (error.strerror or str(error)).partition(" (while")[0]
-        raise UsageError(f"--host {host} --port {port}: cannot listen there ({reason})") from error

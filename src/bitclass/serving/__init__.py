@@ -12,16 +12,14 @@ except ImportError as error:
     ) from error
 
 from bitclass.serving.app import Service
-from bitclass.serving.hosts import is_loopback
+from bitclass.serving.limits import Limits
 from bitclass.serving.models import ServedModel, load_model
-from bitclass.serving.server import listen, serve
-from bitclass.serving.settings import Limits, Settings
+from bitclass.serving.server import is_loopback, listen, serve
 
 __all__ = [
     "Limits",
     "ServedModel",
     "Service",
-    "Settings",
     "is_loopback",
     "listen",
     "load_model",

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import os
+import re
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -29,13 +31,9 @@ from starlette.types import Receive, Scope, Send
 from bitclass.arrays import RowError
 from bitclass.images import ImageError
 from bitclass.model import TopClasses
-from bitclass.serving.batching import (
-    Batcher,
-    join_predictions,
-    max_rows_per_call,
-)
+from bitclass.serving.batching import Batcher
 from bitclass.serving.connections import MAX_HEAD_BYTES, Connection, Connections
-from bitclass.serving.hosts import check_origin
+from bitclass.serving.limits import Limits
 from bitclass.serving.metrics import Metrics
 from bitclass.serving.models import ModelFiles, ServedModel
 from bitclass.serving.protocol import (
@@ -49,7 +47,6 @@ from bitclass.serving.protocol import (
     plain_answer,
     shown,
 )
-from bitclass.serving.settings import Limits
 
 __all__ = ["Service"]
 
@@ -94,10 +91,8 @@ class Service:
     models : mapping of str to ServedModel
         The first is the default. A `ModelFiles` is reloaded when its files change.
     limits : Limits, optional
-    host : str
-        Address that the server listens on.
-    allowed_hosts : sequence of str
-        Additional host names that clients may use.
+    hosts : sequence of str
+        Host names that clients may use, beside addresses and "localhost".
     parent : int, optional
         Process ID of the parent, without which the process ends.
     """
@@ -107,12 +102,11 @@ class Service:
         models: Mapping[str, ServedModel],
         *,
         limits: Limits | None = None,
-        host: str = "127.0.0.1",
-        allowed_hosts: Sequence[str] = (),
+        hosts: Sequence[str] = (),
         parent: int | None = None,
     ) -> None:
         self._models, self._limits = models, limits or Limits()
-        self._hosts = {host.lower(), *map(str.lower, allowed_hosts)}
+        self._hosts = {"localhost", *map(str.lower, hosts)}
         self._parent = parent
         self._metrics = Metrics(list(models))
         self._connections = Connections(self._limits)
@@ -138,7 +132,6 @@ class Service:
             *(Route(path, self._file) for path in _FILES),
             Route("/api/models", self._list_models),
             Route(f"{api}/classes", self._classes),
-            Route(f"{api}/pairs", self._pairs),
             Route(f"{api}/look", self._look, methods=["POST"]),
         ]
         self._lifetime = Router(lifespan=self._lifespan)
@@ -159,11 +152,9 @@ class Service:
                 endpoint = handler.__name__[1:]
                 response = await handler(request)
                 connection.hold_answer(len(response.body))
-            except HTTPException as error:
-                message = error.detail.encode(errors="replace").decode()
-                response = _json({"error": message}, error.status_code)
-                response.headers.update(error.headers or {})
-                await self._discard_body(request, error.status_code)
+            except (HTTPException, ClientDisconnect) as error:
+                # The traceback would keep all values of the request in memory while it is answered.
+                response = await self._refusal(error.with_traceback(None), request)
             except Exception:  # uvicorn writes it to the log, and closes the connection
                 response = _json({"error": "internal error; see the server log for details"}, 500)
                 response.headers["connection"] = "close"
@@ -176,14 +167,30 @@ class Service:
             self._metrics.request(endpoint, status, time.perf_counter() - start)
 
     async def _send(self, response: Response, connection: Connection, send: Send) -> None:
-        response.raw_headers.extend(_HEADERS)
         if connection.expects_body:
             response.headers["connection"] = "close"
-        status, headers = response.status_code, response.raw_headers
-        await connection.send(
-            send, {"type": "http.response.start", "status": status, "headers": headers}
+        headers = [*response.raw_headers, *_HEADERS]
+        await send(
+            {"type": "http.response.start", "status": response.status_code, "headers": headers}
         )
-        await connection.send(send, {"type": "http.response.body", "body": response.body})
+        await send({"type": "http.response.body", "body": response.body})
+
+    async def _refusal(self, error: Exception, request: Request) -> Response:
+        """The answer to a request that is refused, of which no more is to come."""
+        if not isinstance(error, HTTPException):
+            error = HTTPException(400, "the connection was closed before the request was answered")
+        response = _json(
+            {"error": error.detail.encode(errors="replace").decode()}, error.status_code
+        )
+        response.headers.update(error.headers or {})
+        connection = request.scope["state"]["connection"]
+        if connection.expects_body and error.status_code < 500 and "expect" not in request.headers:
+            # For a moment: a client that is still sending does not read errors.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.discard_seconds):
+                    while (await request.receive()).get("more_body", False):
+                        pass
+        return response
 
     def _handler(self, request: Request) -> Callable[[Request], Awaitable[Response]]:
         """The method that answers a request, whose query parameters it has."""
@@ -205,18 +212,9 @@ class Service:
                 return handler
         raise HTTPException(404)
 
-    async def _discard_body(self, request: Request, status: int) -> None:
-        """Receive the rest of a refused body for a moment: who is sending does not read errors."""
-        connection = request.scope["state"]["connection"]
-        if not connection.expects_body or status >= 500 or "expect" in request.headers:
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._limits.discard_seconds):
-                while (await request.receive()).get("more_body", False):
-                    pass
-
     def _check(self, scope: Scope) -> None:
-        if self._connections.are_too_many and scope["path"] not in _HEALTH:
+        """Refuse too many connections, long headers, and requests from pages of other sites."""
+        if len(self._connections.open) > self._limits.connections and scope["path"] not in _HEALTH:
             raise HTTPException(
                 503, "too many connections", {"retry-after": "1", "connection": "close"}
             )
@@ -226,16 +224,22 @@ class Service:
             raise HTTPException(
                 431, f"the headers of a request must have at most {MAX_HEAD_BYTES} bytes"
             )
-        check_origin(scope["headers"], self._hosts)
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        if len(hosts) != 1 or not _is_allowed(hosts[0].decode("latin-1"), self._hosts):
+            raise HTTPException(421, "the host name is not allowed; see --allow-host")
+        for name, value in scope["headers"]:
+            if name == b"origin" and value.partition(b"://")[2] != hosts[0]:
+                raise HTTPException(403, "requests from pages of other sites are not allowed")
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Router) -> AsyncIterator[dict[str, Any]]:
         if isinstance(self._models, ModelFiles) and self._parent is not None:
             for _ in range(2):  # the files may have changed since this process's parent read them
                 await self._models.reload_changed()
-        watching = asyncio.create_task(self._watch())
+        tasks = [asyncio.create_task(each) for each in (self._watch(), self._connections.watch())]
         yield {"connections": self._connections}
-        watching.cancel()
+        for task in tasks:
+            task.cancel()
 
     async def _watch(self) -> None:
         """Reload models whose files have changed, and stop if the parent process has died."""
@@ -266,12 +270,10 @@ class Service:
         return _json({"name": self._served(request).name, "ready": True})
 
     async def _infer(self, request: Request) -> Response:
-        served, body = self._served(request), await self._body(request)
+        served, limits = self._served(request), self._limits
         length = request.headers.get("inference-header-content-length")
-        query = await self._converted(
-            len(body) < _SMALL_BODY, lambda: parse_infer(body, length, served, self._limits)
-        )
-        prediction = await self._predicted(served, query)
+        query = await self._parsed(request, lambda body: parse_infer(body, length, served, limits))
+        prediction = await self._predicted(request, served, query)
         content, headers = await self._converted(
             prediction.labels.size < _SMALL_ANSWER, lambda: infer_answer(served, query, prediction)
         )
@@ -280,34 +282,34 @@ class Service:
     # Plain JSON
 
     async def _predict(self, request: Request) -> Response:
-        served, body = self._served(request), await self._body(request)
-        content_type = request.headers.get("content-type", "")
+        served, limits = self._served(request), self._limits
+        kind = request.headers.get("content-type", "")
         top, reject = request.query_params.get("top"), request.query_params.get("reject")
-        query = await self._converted(
-            len(body) < _SMALL_BODY,
-            lambda: parse_plain(body, content_type, top, reject, served, self._limits),
+        query = await self._parsed(
+            request, lambda body: parse_plain(body, kind, top, reject, served, limits)
         )
-        prediction = await self._predicted(served, query)
+        prediction = await self._predicted(request, served, query)
         content = await self._converted(
             prediction.labels.size < _SMALL_ANSWER, lambda: plain_answer(served, query, prediction)
         )
         return _json(content)
 
-    async def _predicted(self, served: ServedModel, query: Query) -> TopClasses:
+    async def _parsed(self, request: Request, parse: Callable[[bytearray], Query]) -> Query:
+        """The parsed body of a request; the body itself is not kept."""
+        body = await self._body(request)
+        return await self._converted(len(body) < _SMALL_BODY, lambda: parse(body))
+
+    async def _predicted(self, request: Request, served: ServedModel, query: Query) -> TopClasses:
         X = await self._extracted(served, query.kind, query.values)
-        step = max_rows_per_call(served, query.top)
-        parts = []
-        try:  # in parts, between which other requests get their turn
-            for start in range(0, len(X), step):
-                part = X[start : start + step]
-                with_typicality = query.reject is not None
-                parts.append(await self._batcher.predict(served, part, query.top, with_typicality))
+        connection, with_typicality = request.scope["state"]["connection"], query.reject is not None
+        try:
+            prediction = await self._batcher.predict(
+                served, X, query.top, with_typicality, lambda: connection.has_ended
+            )
         except RowError as error:
             if query.kind != "rows":  # an error of the extractor
                 raise
-            first = f" after row {start - 1}" if start else ""
-            raise RequestError(f"{error}{first}") from None
-        prediction = join_predictions(parts)
+            raise RequestError(str(error)) from None
         if prediction.typicality is not None and query.reject is not None:
             n_rejected = int((prediction.typicality < query.reject).sum())
             self._metrics.rejected(served.name).inc(n_rejected)
@@ -317,13 +319,13 @@ class Service:
         """The input of the model: rows, or texts if it has n-grams."""
         if kind == "rows" or served.extractor is None:
             return values
-        loop, options = asyncio.get_running_loop(), {}
+        options = {}
         if kind == "images":
-            pixels = self._limits.image_pixels, self._limits.request_pixels
-            options = dict(zip(("max_pixels", "max_total_pixels"), pixels, strict=True))
+            options["max_pixels"] = self._limits.image_pixels
+            options["max_total_pixels"] = self._limits.request_pixels
         extract = partial(served.extractor.rows, values, **options)
         try:
-            return await loop.run_in_executor(self._extracting, extract)
+            return await asyncio.get_running_loop().run_in_executor(self._extracting, extract)
         except ImageError as error:
             raise HTTPException(422, str(error)) from None
 
@@ -331,22 +333,7 @@ class Service:
         """Call a function, in another thread unless it takes little time."""
         if is_small:
             return function()
-
-        def result_or_error() -> _T | HTTPException:
-            try:
-                return function()
-            except HTTPException as error:
-                # Its traceback would keep all values of the request in memory for a while.
-                return error.with_traceback(None)
-
-        loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self._converting, result_or_error)
-        try:
-            if isinstance(found, HTTPException):
-                raise found
-            return found
-        finally:
-            del found  # as would a cycle of this frame and the error
+        return await asyncio.get_running_loop().run_in_executor(self._converting, function)
 
     # Metrics and the page
 
@@ -378,10 +365,6 @@ class Service:
         start = parse_number(request.query_params.get("start", "0"), "start")
         return _json(await self._converted(False, lambda: served.page.classes(search, start)))
 
-    async def _pairs(self, request: Request) -> Response:
-        served = self._served(request)
-        return _json(await self._converted(False, lambda: served.page.pairs))
-
     async def _look(self, request: Request) -> Response:
         served = self._served(request)
         content_type = request.headers.get("content-type", "").partition(";")[0]
@@ -397,12 +380,7 @@ class Service:
         except UnicodeDecodeError:
             raise RequestError("the text must be UTF-8") from None
         X = await self._extracted(served, served.inputs[0], [content])
-        answer = await self._converted(False, lambda: served.page.look(X))
-        if served.has_typicality:
-            prediction = await self._batcher.predict(served, X, typicality=True)
-            assert prediction.typicality is not None
-            answer["typicality"] = float(prediction.typicality[0])
-        return _json(answer)
+        return _json(await self._converted(False, lambda: served.page.look(X)))
 
     # Parts of requests
 
@@ -436,9 +414,22 @@ class Service:
         except TimeoutError:
             message = f"the body must arrive within {self._limits.body_seconds:g} seconds"
             raise HTTPException(408, message) from None
-        except ClientDisconnect:
-            raise RequestError("the body is shorter than its content-length") from None
+        connection.await_end()
         return body
+
+
+def _is_allowed(host: str, allowed: set[str]) -> bool:
+    """Whether a host name is known, or an address.
+
+    A site can make its host name resolve to this address, so that its requests look like
+    same-origin requests (DNS rebinding); this is not possible with a numeric address.
+    """
+    match = re.fullmatch(r"\[([0-9a-fA-F:.]+)\](:\d{1,5})?|([^:@\[\]/]+)(:\d{1,5})?", host)
+    name = (match[1] or match[3]).lower() if match else ""
+    try:
+        return name in allowed or bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
 
 
 def _json(value: Any, status: int = 200) -> Response:

@@ -6,17 +6,19 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from starlette.requests import ClientDisconnect
 
+from bitclass.arrays import RowError
 from bitclass.model import TopClasses
 from bitclass.serving.models import ServedModel
 
-__all__ = ["Batcher", "join_predictions", "max_rows_per_call"]
+__all__ = ["Batcher"]
 
 # Larger batches are not faster, and delay waiting requests.
 MAX_BATCH_ROWS = 4096
@@ -24,42 +26,31 @@ MAX_BATCH_ROWS = 4096
 MAX_SCORES = 1 << 18
 
 
-def max_rows_per_call(served: ServedModel, top: int) -> int:
-    """Number of rows that are predicted at once."""
-    if not top:
-        return MAX_BATCH_ROWS
-    return min(MAX_BATCH_ROWS, max(1, MAX_SCORES // len(served.model.classes)))
-
-
-def join_predictions(parts: Sequence[TopClasses]) -> TopClasses:
-    """The prediction of all rows from those of parts of them."""
-    if len(parts) == 1:
-        return parts[0]
-    columns: list[Any] = [
-        None if each[0] is None else np.concatenate(each) for each in zip(*parts, strict=True)
-    ]
-    return TopClasses(*columns)
-
-
-@dataclass
+@dataclass(eq=False)
 class _Job:
-    served: ServedModel
+    """Rows to predict; jobs that agree in all but rows and answer can share a call."""
+
     X: Any
+    answer: asyncio.Future[TopClasses]
+    served: ServedModel
     top: int
     typicality: bool
-    answer: asyncio.Future[TopClasses] = field(repr=False)
+    max_rows: int  # of a call
 
-    @property
-    def kind(self) -> tuple[Any, ...]:
-        """Only jobs of the same kind can be predicted in one call."""
-        return (id(self.served), self.top, self.typicality, getattr(self.X, "dtype", None))
+    def shares_call(self, other: _Job) -> bool:
+        types = getattr(self.X, "dtype", None), getattr(other.X, "dtype", None)
+        return (
+            self.served is other.served
+            and (self.top, self.typicality) == (other.top, other.typicality)
+            and types[0] == types[1]
+        )
 
 
 class Batcher:
     """Predict the rows of concurrent requests together, in a separate thread.
 
     There is no waiting for a batch to fill: each call takes all requests that arrived during the
-    previous one.
+    previous one. Large requests are predicted in parts, between which others get their turn.
 
     Parameters
     ----------
@@ -79,16 +70,35 @@ class Batcher:
         X: NDArray[Any] | list[str],
         top: int = 0,
         typicality: bool = False,
+        is_gone: Callable[[], bool] = lambda: False,
     ) -> TopClasses:
         """Predict the `top` best classes, or only the label if 0, of rows (n, d) or n texts.
 
-        Raises RowError for values that the model cannot encode.
+        `is_gone` says whether the client has left, and is called between parts. Raises RowError for
+        values that the model cannot encode.
         """
-        job = _Job(served, X, top, typicality, asyncio.get_running_loop().create_future())
-        self._waiting.append(job)
-        if self._working is None:
-            self._working = asyncio.create_task(self._work())
-        return await job.answer
+        max_rows = MAX_BATCH_ROWS
+        if top:
+            max_rows = min(max_rows, max(1, MAX_SCORES // len(served.model.classes)))
+        parts: list[TopClasses] = []
+        for start in range(0, len(X), max_rows):
+            if start and is_gone():
+                raise ClientDisconnect
+            answer: asyncio.Future[TopClasses] = asyncio.get_running_loop().create_future()
+            part = X[start : start + max_rows]
+            self._waiting.append(_Job(part, answer, served, top, typicality, max_rows))
+            if self._working is None:
+                self._working = asyncio.create_task(self._work())
+            try:
+                parts.append(await answer)
+            except RowError as error:
+                raise RowError(f"{error} after row {start - 1}" if start else error) from None
+        if len(parts) == 1:
+            return parts[0]
+        columns: list[Any] = [
+            None if each[0] is None else np.concatenate(each) for each in zip(*parts, strict=True)
+        ]
+        return TopClasses(*columns)
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
@@ -110,47 +120,41 @@ class Batcher:
 
     def _next_jobs(self) -> list[_Job]:
         """The first waiting job, and others that fit into the same call."""
-        jobs = [self._waiting.popleft()]
-        n_rows, most = len(jobs[0].X), max_rows_per_call(jobs[0].served, jobs[0].top)
-        kept: list[_Job] = []
-        while self._waiting:
+        first = self._waiting.popleft()
+        jobs, n_rows = [first], len(first.X)
+        for _ in range(len(self._waiting)):
             job = self._waiting.popleft()
-            if job.kind == jobs[0].kind and n_rows + len(job.X) <= most:
+            if n_rows + len(job.X) <= first.max_rows and job.shares_call(first):
                 jobs.append(job)
                 n_rows += len(job.X)
             else:
-                kept.append(job)
-        self._waiting.extend(kept)
+                self._waiting.append(job)
         return jobs
 
 
 def _answers(jobs: Sequence[_Job]) -> Sequence[TopClasses | Exception]:
-    parts = [job.X for job in jobs]
+    """Predictions of jobs that share a call, or their errors."""
+    parts, first = [job.X for job in jobs], jobs[0]
+    model: Any = first.served.model
     try:
-        if len(jobs) == 1:
-            return [_predict(jobs[0], parts[0])]
-        if isinstance(parts[0], list):
-            X: Any = [text for part in parts for text in part]
+        X = parts[0]
+        if len(jobs) > 1:
+            is_text = isinstance(X, list)
+            X = [text for part in parts for text in part] if is_text else np.concatenate(parts)
+        if first.top or first.typicality:
+            options = {"probabilities": first.top > 0, "typicality": first.typicality}
+            prediction = model.top_classes(X, max(1, first.top), **options)
         else:
-            X = np.concatenate(parts)
-        prediction = _predict(jobs[0], X)
+            prediction = TopClasses(model.predict(X, reject=0)[:, None], None)  # type: ignore[arg-type]
     except Exception as error:
         if len(jobs) == 1:
             return [error]
         # An error in one job must not affect the others.
         return [_answers([job])[0] for job in jobs]
-    ends = accumulate((len(part) for part in parts), initial=0)
-    parts = [
+    if len(jobs) == 1:
+        return [prediction]
+    split: list[list[Any]] = [
         [None if values is None else values[i:j] for values in prediction]
-        for i, j in pairwise(ends)
+        for i, j in pairwise(accumulate(map(len, parts), initial=0))
     ]
-    return [TopClasses(*part) for part in parts]
-
-
-def _predict(job: _Job, X: Any) -> TopClasses:
-    """Predict the rows of one call, as a job asks."""
-    model: Any = job.served.model
-    if job.top or job.typicality:
-        options = {"probabilities": job.top > 0, "typicality": job.typicality}
-        return model.top_classes(X, max(1, job.top), **options)  # type: ignore[no-any-return]
-    return TopClasses(model.predict(X, reject=0)[:, None], None)  # type: ignore[arg-type]
+    return [TopClasses(*columns) for columns in split]

@@ -10,10 +10,9 @@ import asyncio
 from typing import Any
 
 from starlette.exceptions import HTTPException
-from starlette.types import Message, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from bitclass.serving.settings import Limits
+from bitclass.serving.limits import Limits
 
 __all__ = ["MAX_HEAD_BYTES", "Connection", "Connections"]
 
@@ -29,8 +28,8 @@ class Connections:
 
     Attributes
     ----------
-    waiting : dict of Connection to None
-        Those without a request in progress, oldest first.
+    open : dict of Connection to None
+        In the order in which their last requests ended; new ones are the last.
     with_body : dict of Connection to None
         Those with a request in progress that has a body, oldest first.
     held_bytes : int
@@ -41,29 +40,17 @@ class Connections:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.open: set[Connection] = set()
-        self.waiting: dict[Connection, None] = {}
+        self.open: dict[Connection, None] = {}
         self.with_body: dict[Connection, None] = {}
         self.freed = asyncio.Event()
         self.held_bytes = 0
 
-    @property
-    def are_too_many(self) -> bool:
-        """Whether requests other than health checks are refused."""
-        return len(self.open) > self.limits.connections
-
-    def add(self, connection: Connection) -> None:
-        """Add a connection; if there are too many, close the one that has waited longest."""
-        self.open.add(connection)
-        self.waiting[connection] = None
-        if self.are_too_many and len(self.waiting) > 1:
-            next(iter(self.waiting)).abort()
-
-    def remove(self, connection: Connection) -> None:
-        """Forget a connection."""
-        self.open.discard(connection)
-        self.waiting.pop(connection, None)
-        self.with_body.pop(connection, None)
+    async def watch(self) -> None:
+        """Close connections whose clients take too long, for ever."""
+        while True:
+            await asyncio.sleep(min(1.0, self.limits.head_seconds, self.limits.send_seconds) / 2)
+            for connection in [*self.open]:
+                connection.close_if_late()
 
 
 class Connection(asyncio.Protocol):
@@ -71,6 +58,11 @@ class Connection(asyncio.Protocol):
 
     The application finds it in the state of its requests, as "connection", and says when a request
     begins and ends.
+
+    Attributes
+    ----------
+    has_ended : bool
+        Whether the client has closed its sending side, or left.
     """
 
     def __init__(
@@ -85,7 +77,9 @@ class Connection(asyncio.Protocol):
         state = app_state | {"connection": self}
         self._http = HttpToolsProtocol(config, server_state, state, _loop)
         self._transport: Any = None
-        self._timer: asyncio.TimerHandle | None = None
+        self.has_ended = False
+        # When the client began to send headers, or to read an answer; 0 if it does neither.
+        self._head_since = self._answer_since = 0.0
         self._head_bytes = 0
         self._body_bytes = 0
         self._answer_bytes = 0  # of answers that the client has not read
@@ -94,22 +88,24 @@ class Connection(asyncio.Protocol):
 
     def begin(self) -> None:
         """The headers of a request have arrived."""
-        self._all.waiting.pop(self, None)
-        self._head_bytes = 0
-        self._stop_timer()
+        self._head_bytes, self._head_since = 0, 0.0
 
     def end(self) -> None:
         """A request has been answered, though the client may not have read the answer."""
-        if self in self._all.open:
-            self._all.waiting[self] = None
+        if self._all.open.pop(self, self) is None:
+            self._all.open[self] = None
         self._all.with_body.pop(self, None)
         self._count(0, self._answer_bytes)
-        self._http.loop.call_soon(self._after_answer)  # when the loop has written what it can
+        self._http.loop.call_soon(self._forget_read)  # when the loop has written what it can
 
     @property
     def expects_body(self) -> bool:
         """Whether a part of the request body has not arrived yet."""
         return self._http.cycle is not None and self._http.cycle.more_body
+
+    def await_end(self) -> None:
+        """Notice if the client leaves; after a large body, uvicorn would not read on."""
+        self._http.flow.resume_reading()
 
     async def hold(self, n_bytes: int) -> None:
         """Count bytes of a body; if there are too many in all, wait for other requests to end."""
@@ -128,43 +124,46 @@ class Connection(asyncio.Protocol):
 
     def hold_answer(self, n_bytes: int) -> None:
         """Count the bytes of an answer, in the place of the body, until the client has read it."""
-        more = n_bytes - self._body_bytes
-        if n_bytes > _SMALL and more > 0 and not self._has_room(more):
+        if n_bytes > _SMALL and not self._has_room(n_bytes - self._body_bytes):
             raise _too_much()
         self._count(0, self._answer_bytes + n_bytes)
 
     def _has_room(self, n_bytes: int) -> bool:
-        return bool(self._all.held_bytes + n_bytes <= self._limits.held_bytes)
+        return n_bytes <= 0 or self._all.held_bytes + n_bytes <= self._limits.held_bytes
 
-    async def send(self, send: Send, message: Message) -> None:
-        """Send a part of an answer, unless the client does not read earlier ones."""
-        if not self._http.flow.write_paused:
-            await send(message)
-            return
-        try:
-            async with asyncio.timeout(self._limits.send_seconds):
-                await send(message)
-        except TimeoutError:
+    def close_if_late(self) -> None:
+        """Close the connection if its client has taken too long."""
+        now = self._http.loop.time()
+        if self._head_since and now - self._head_since > self._limits.head_seconds:
             self.abort()
+        elif self._answer_since and now - self._answer_since > self._limits.send_seconds:
+            self._forget_read()
+            if self._answer_since:
+                self.abort()
 
     def abort(self) -> None:
         """Close the connection without sending the rest of an answer."""
-        self._all.remove(self)
+        self._all.open.pop(self, None)
         self._transport.abort()
 
     # Called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the headers of the first request."""
+        """Wait for the first request; if there are too many, close the one idle for longest."""
         self._transport = transport
         self._http.connection_made(transport)  # type: ignore[arg-type]
-        self._start_timer(self._limits.head_seconds)
-        self._all.add(self)
+        self._head_since = self._http.loop.time()
+        if len(self._all.open) >= self._limits.connections:
+            idle = next((each for each in self._all.open if not each._in_progress), None)
+            if idle is not None:
+                idle.abort()
+        self._all.open[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Free what the connection held."""
-        self._stop_timer()
-        self._all.remove(self)
+        self.has_ended = True
+        self._all.open.pop(self, None)
+        self._all.with_body.pop(self, None)
         self._count(0, 0)
         self._http.connection_lost(exc)
 
@@ -174,18 +173,17 @@ class Connection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         if self._in_progress:
-            self._all.waiting.pop(self, None)
             if len(self._http.pipeline) > _MAX_PIPELINED:
                 self.abort()
-        else:  # the headers are still incomplete
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._http.send_400_response("The headers of the request are too long.")
-            elif self._timer is None:
-                self._start_timer(self._limits.head_seconds)
+            return
+        self._head_since = self._head_since or self._http.loop.time()
+        self._head_bytes += len(data)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._http.send_400_response("The headers of the request are too long.")
 
     def eof_received(self) -> bool:
         """Answer a client that has closed only its sending side, then close."""
+        self.has_ended = True
         if not self._in_progress or self.expects_body:
             return False
         self._http.cycle.keep_alive = False
@@ -198,21 +196,18 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client has read nearly all."""
         self._http.resume_writing()
+        self._answer_since = 0.0
         self._forget_read()
 
     @property
     def _in_progress(self) -> bool:
         return self._http.cycle is not None and not self._http.cycle.response_complete
 
-    def _after_answer(self) -> None:
-        if self._forget_read() and not self._in_progress and self in self._all.open:
-            self._start_timer(self._limits.send_seconds)
-
-    def _forget_read(self) -> int:
-        """Count only what is left of the answers, and return its size."""
+    def _forget_read(self) -> None:
+        """Count only what is left of the answers."""
         unread: int = self._transport.get_write_buffer_size()
         self._count(self._body_bytes, min(self._answer_bytes, unread))
-        return unread
+        self._answer_since = (self._answer_since or self._http.loop.time()) if unread else 0.0
 
     def _count(self, body_bytes: int, answer_bytes: int) -> None:
         """Change what is counted of this connection."""
@@ -222,21 +217,6 @@ class Connection(asyncio.Protocol):
         if more < 0:
             self._all.freed.set()
             self._all.freed.clear()
-
-    def _start_timer(self, seconds: float) -> None:
-        self._stop_timer()
-        self._timer = self._http.loop.call_later(seconds, self._time_is_up)
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _time_is_up(self) -> None:
-        """Close, unless the client has read the answer and waits to send its next request."""
-        self._timer = None
-        if self._http.cycle is None or self._head_bytes or self._forget_read():
-            self.abort()
 
 
 def _too_much() -> HTTPException:

@@ -19,7 +19,8 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from bitclass.model import TopClasses
-from bitclass.serving.models import ServedModel, label_value
+from bitclass.serving.models import ServedModel
+from bitclass.serving.page import label_value
 
 __all__ = ["Metrics"]
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bitclass.images import recorded_extractor
 from bitclass.model import PackedModel
 from bitclass.serving.page import Page
-from bitclass.serving.settings import Settings
 from bitclass.storage import load
 
-__all__ = ["ModelFiles", "ServedModel", "label_value", "load_model"]
+__all__ = ["ModelFiles", "ServedModel", "load_model"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -38,15 +35,23 @@ class ServedModel:
         The extractor that the model was trained with.
     kind : {"rows", "texts", "images"}
         What the extractor takes.
+
+    Attributes
+    ----------
+    inputs : tuple of str
+        Kinds of input that the model accepts, the preferred one first.
     """
 
     name: str
     model: PackedModel
     extractor: Any = None
     kind: str = "rows"
+    inputs: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         self.check_name(self.name)
+        kind = "texts" if self.kind == "rows" and self.model.text is not None else self.kind
+        object.__setattr__(self, "inputs", tuple(dict.fromkeys((kind, "rows"))))
 
     @staticmethod
     def check_name(name: str) -> None:
@@ -57,31 +62,20 @@ class ServedModel:
                 f"with a letter or digit, found {name!r}"
             )
 
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Kinds of input that the model accepts, the preferred one first."""
-        if self.kind == "rows" and self.model.text is not None:
-            return ("texts", "rows")
-        return ("rows",) if self.kind == "rows" else (self.kind, "rows")
-
-    @property
-    def has_typicality(self) -> bool:
-        """Whether the model can tell rows of no known class."""
-        return getattr(self.model, "typicality_table", None) is not None
-
-    @property
-    def reject(self) -> float | None:
-        """Share of known rows that requests reject unless they ask for another; None for none."""
-        return getattr(self.model, "reject", 0.0) or None
-
     @cached_property
     def page(self) -> Page:
         """What the page shows of the model."""
-        return Page(self.model, [str(label_value(label)) for label in self.model.classes])
+        return Page(self.model)
 
 
-def load_model(name: str, path: str, settings: Settings) -> ServedModel:
+def load_model(name: str, path: str, *, allow_external: bool = False) -> ServedModel:
     """Load a model and the extractor that it was trained with.
+
+    Parameters
+    ----------
+    name, path : str
+    allow_external : bool
+        Whether the file may name an extractor that is neither installed nor beside it.
 
     Raises
     ------
@@ -95,10 +89,7 @@ def load_model(name: str, path: str, settings: Settings) -> ServedModel:
     # Imported on demand: it needs scikit-learn, which a serving container does not have.
     from bitclass.text import recorded_embeddings
 
-    where: dict[str, Any] = {
-        "folder": Path(path).parent,
-        "allow_external": settings.allow_external,
-    }
+    where: dict[str, Any] = {"folder": Path(path).parent, "allow_external": allow_external}
     extractor: Any = recorded_embeddings(model.summary, **where)
     kind = "images" if extractor is None else "texts"
     if extractor is None:
@@ -116,14 +107,24 @@ class ModelFiles(dict[str, ServedModel]):
 
     Parameters
     ----------
-    settings : Settings
+    paths : mapping of str to str
+        Paths of the model files by name.
+    allow_external : bool
+        As in `load_model`.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._signatures = {name: _signature(path) for name, path in settings.models}
-        super().__init__((name, load_model(name, path, settings)) for name, path in settings.models)
+    def __init__(self, paths: Mapping[str, str], *, allow_external: bool = False) -> None:
+        self._paths, self._allow_external = paths, allow_external
+        self._signatures = {name: _signature(path) for name, path in paths.items()}
+        super().__init__((name, self._load(name)) for name in paths)
         self._last_seen = dict(self._signatures)
+
+    def _load(self, name: str) -> ServedModel:
+        return load_model(name, self._paths[name], allow_external=self._allow_external)
+
+    def loaded_again(self) -> ModelFiles:
+        """The same models, not shared with another process."""
+        return ModelFiles(self._paths, allow_external=self._allow_external)
 
     async def reload_changed(self) -> list[tuple[str, bool]]:
         """Load the files that have changed, and not again since the last call.
@@ -136,14 +137,14 @@ class ModelFiles(dict[str, ServedModel]):
         list of (name, success)
         """
         reloaded = []
-        for name, path in self._settings.models:
+        for name, path in self._paths.items():
             found, before = _signature(path), self._last_seen[name]
             self._last_seen[name] = found
             if found in (None, self._signatures[name]) or found != before:
                 continue
             self._signatures[name] = found  # a file that is refused is not tried again
             try:
-                self[name] = await asyncio.to_thread(load_model, name, path, self._settings)
+                self[name] = await asyncio.to_thread(self._load, name)
             except Exception as error:  # whatever it is, the old model can be served
                 reason = " ".join(str(error).split())
                 print(f"{name}: the changed file is refused: {reason}", file=sys.stderr, flush=True)
@@ -159,21 +160,3 @@ def _signature(path: str) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def label_value(label: Any) -> str | int | float | bool:
-    """Convert a label to a JSON value.
-
-    Examples
-    --------
-    >>> label_value(np.int64(3)), label_value(np.datetime64("2020-01-01"))
-    (3, '2020-01-01')
-    """
-    value = label.item() if isinstance(label, (np.number, np.bool_, np.str_, np.bytes_)) else label
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    if isinstance(value, str):
-        return value.encode(errors="replace").decode()  # JSON has no lone surrogates
-    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    return str(value)

@@ -11,17 +11,28 @@ from numpy.typing import NDArray
 from bitclass._native import HammingIndex
 from bitclass.model import PackedModel
 
-__all__ = ["Page"]
+__all__ = ["Page", "label_value"]
 
-#: Number of best classes, listed classes and pairs of classes per answer.
+#: Number of best classes and of listed classes per answer.
 N_BEST = 10
 N_LISTED = 50
-N_PAIRS = 20
 #: Number of n-grams shown per class, and maximum length of a text to explain.
 N_NGRAMS = 12
 MAX_EXPLAINED = 2000
-# Finding the nearest pairs takes quadratic time, half a second for this many classes.
-MAX_PAIRED_CLASSES = 50_000
+
+
+def label_value(label: Any) -> str | int | float:
+    """Convert a label to a JSON value.
+
+    Examples
+    --------
+    >>> label_value(np.int64(3)), label_value(np.str_("a"))
+    (3, 'a')
+    """
+    value: Any = label.item() if isinstance(label, np.generic) else label
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()  # JSON has no lone surrogates
+    return value  # type: ignore[no-any-return]
 
 
 class Page:
@@ -30,88 +41,76 @@ class Page:
     Parameters
     ----------
     model : PackedModel
-    names : list of str
-        Labels of the classes as text.
     """
 
-    def __init__(self, model: PackedModel, names: list[str]) -> None:
-        self._model, self._names = model, names
+    def __init__(self, model: PackedModel) -> None:
+        self._model = model
+
+    def _name(self, i: int) -> str:
+        """Label of a class as text; not kept, since a million names take much memory."""
+        return str(label_value(self._model.classes[i]))
 
     def classes(self, search: str = "", start: int = 0) -> dict[str, Any]:
         """Classes whose labels contain a text, each with its nearest other class.
 
         Returns the number of matches, and at most `N_LISTED` of them from `start` on.
         """
-        names, wanted = self._names, search.strip().casefold()
-        found = [i for i, name in enumerate(names) if wanted in name.casefold()]
-        listed = found[start : start + N_LISTED]
+        wanted, total, listed = search.strip().casefold(), 0, []
+        for i in range(len(self._model.classes)):
+            if not wanted or wanted in self._name(i).casefold():
+                if start <= total < start + N_LISTED:
+                    listed.append(i)
+                total += 1
         nearest, distances = self._nearest_other(np.array(listed, dtype=np.int64))
         answer: list[dict[str, Any]] = []
         for i, j, distance in zip(listed, nearest.tolist(), distances.tolist(), strict=True):
-            answer.append({"class": i, "label": names[i]})
+            answer.append({"class": i, "label": self._name(i)})
             if j >= 0:
-                answer[-1] |= {"nearest": names[j], "distance": distance}
-        return {"total": len(found), "classes": answer}
-
-    @functools.cached_property
-    def pairs(self) -> dict[str, Any]:
-        """Pairs of classes with the nearest codes; none above `MAX_PAIRED_CLASSES` classes."""
-        if not 2 <= len(self._names) <= MAX_PAIRED_CLASSES:
-            return {"pairs": []}
-        classes = np.arange(len(self._names))
-        nearest, distances = self._nearest_other(classes)
-        both = np.sort(np.stack([classes, nearest], axis=1), axis=1)
-        found = np.unique(np.column_stack([distances, both]), axis=0)[:N_PAIRS]
-        pairs = [
-            {"label": self._names[i], "other": self._names[j], "distance": distance}
-            for distance, i, j in found.tolist()
-        ]
-        return {"pairs": pairs}
+                answer[-1] |= {"nearest": self._name(j), "distance": distance}
+        return {"total": total, "classes": answer}
 
     def look(self, X: Any) -> dict[str, Any]:
         """Code and best classes of one row (1, d), or of a list of one text.
 
         For a text of at most `MAX_EXPLAINED` characters, each class has the n-grams that contribute
-        most for and against it, and their relative contributions.
+        most for and against it, and their relative contributions. Models that can tell inputs of no
+        known class also give the typicality.
         """
-        model, k = self._model, min(N_BEST, len(self._names))
-        found = model.top_classes(X, k, probabilities=True)
-        assert found.probabilities is not None
-        labels, distances, shares = (
-            each[0].tolist() for each in (found.labels, found.distances, found.probabilities)
+        model = self._model
+        has_typicality = model.typicality_table is not None
+        found = model.top_classes(
+            X, min(N_BEST, len(model.classes)), probabilities=True, typicality=has_typicality
         )
-        best: list[dict[str, Any]] = []
-        for label, distance, share in zip(labels, distances, shares, strict=True):
-            i = self._rank[label]
-            best.append(
-                {
-                    "label": self._names[i],
-                    "distance": distance,
-                    "probability": share,
-                    "bits": self._bits(model.weights[i]),
-                }
-            )
+        assert found.probabilities is not None
+        answer: dict[str, Any] = {"bits": self._bits(model.encode(X)[0]), "classes": []}
+        for label, distance, share in zip(
+            found.labels[0], found.distances[0].tolist(), found.probabilities[0].tolist(),
+            strict=True,
+        ):  # fmt: skip
+            code = model.weights[np.flatnonzero(model.classes == label)[0]]
+            best = {"label": str(label_value(label)), "distance": distance, "probability": share}
+            best["bits"] = self._bits(code)
             if model.text is not None and isinstance(X[0], str) and len(X[0]) <= MAX_EXPLAINED:
                 ngrams = model.explain(X[0], label, n_ngrams=5 * MAX_EXPLAINED)
                 strongest = sorted(ngrams, key=lambda each: -abs(each[1]))[:N_NGRAMS]
-                best[-1]["ngrams"] = sorted(strongest, key=lambda each: -each[1])
-        return {"bits": self._bits(model.encode(X)[0]), "classes": best}
+                best["ngrams"] = sorted(strongest, key=lambda each: -each[1])
+            answer["classes"].append(best)
+        if found.typicality is not None:
+            answer["typicality"] = float(found.typicality[0])
+        return answer
 
     @functools.cached_property
     def _index(self) -> HammingIndex:
         return HammingIndex(self._model.weights)
 
-    @functools.cached_property
-    def _rank(self) -> dict[Any, int]:
-        return {label: i for i, label in enumerate(self._model.classes.tolist())}
-
     def _nearest_other(
         self, classes: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Nearest other class of each class, -1 if there is none, and its distance."""
-        if len(self._names) < 2 or not len(classes):
+        weights = self._model.weights
+        if len(weights) < 2 or not len(classes):
             return np.full(len(classes), -1), np.zeros(len(classes), dtype=np.int32)
-        found, distances = self._index.top_k(self._model.weights[classes], 2)
+        found, distances = self._index.top_k(weights[classes], 2)
         # Equal codes are sorted by class index, so the class itself may be second, or missing.
         rows, other = np.arange(len(classes)), np.where(found[:, 0] == classes, 1, 0)
         return found[rows, other], distances[rows, other]

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from starlette.exceptions import HTTPException
 
 from bitclass.model import TopClasses
-from bitclass.serving.models import ServedModel, label_value
-from bitclass.serving.settings import Limits
+from bitclass.serving.limits import Limits
+from bitclass.serving.models import ServedModel
+from bitclass.serving.page import label_value
 
 __all__ = [
     "Query",
@@ -106,7 +107,11 @@ def parse_plain(
 ) -> Query:
     """Parse a request to `/predict`: an image file, or JSON."""
     n_best = 0 if top is None else _check_top(parse_number(top, "top"), served)
-    share = served.reject if reject is None else _check_reject(_parse_share(reject), served)
+    share = (
+        (served.model.reject or None)
+        if reject is None
+        else _check_reject(_parse_share(reject), served)
+    )
     if content_type.startswith("image/"):
         _check_kind("images", served)
         return Query("images", [bytes(body)], n_best, share)
@@ -184,8 +189,8 @@ def parse_infer(
     tensor = _checked(inputs[0], dict, "inputs[0]")
     kind = tensor.get("name")
     _check_kind(kind, served)
-    if served.reject is not None:
-        parameters = {"reject": served.reject, **parameters}
+    if served.model.reject:
+        parameters = {"reject": served.model.reject, **parameters}
     outputs = _outputs(request, parameters)
     top, share = 0, None
     if outputs.keys() & set(_OUTPUTS[1:]):
@@ -262,7 +267,7 @@ def _check_top(top: Any, served: ServedModel) -> int:
 def _check_reject(reject: Any, served: ServedModel) -> float:
     if type(reject) not in (int, float) or not 0 <= reject <= 1:
         raise RequestError(f"reject must be a number from 0 to 1, found {shown(reject)}")
-    if not served.has_typicality:
+    if served.model.typicality_table is None:
         raise RequestError(
             f"model {served.name} cannot reject rows: its file has no table of typical scores"
         )
@@ -427,7 +432,7 @@ def metadata(served: ServedModel) -> dict[str, Any]:
         "outputs": [
             {"name": name, "datatype": kind, "shape": [-1, -1] if "top" in name else [-1]}
             for name, kind in _output_types(served).items()
-            if name in _OUTPUTS or served.has_typicality
+            if name in _OUTPUTS or served.model.typicality_table is not None
         ],
     }
 

@@ -19,7 +19,6 @@ from bitclass.storage.model_file import (
     ModelHeader,
     ProjectionType,
     load,
-    read_classes,
     read_header,
     save,
 )
@@ -41,7 +40,6 @@ __all__ = [
     "label_tensor",
     "load",
     "open_file",
-    "read_classes",
     "read_header",
     "save",
     "write_file",

@@ -171,11 +171,14 @@ class Content:
                     )
         return lengths
 
-    def read(self, name: str, *, memory_map: bool = False) -> NDArray[Any]:
-        """A checked copy of an array; with `memory_map`, a read-only view of the file."""
-        values = self.tensors[name]
-        self.layout[name].check(name, values)
-        return values if memory_map and values.flags.aligned else values.copy()
+    def checked(self, name: str) -> NDArray[Any]:
+        """An array after a check of its values: a read-only view of an open file."""
+        self.layout[name].check(name, self.tensors[name])
+        return self.tensors[name]
+
+    def read(self, name: str) -> NDArray[Any]:
+        """A checked copy of an array."""
+        return self.checked(name).copy()
 
 
 def check_codes(name: str, codes: NDArray[np.uint8], n_bits: int) -> None:

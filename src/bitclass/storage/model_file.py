@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -44,7 +44,6 @@ __all__ = [
     "ProjectionType",
     "anchors_from",
     "load",
-    "read_classes",
     "read_header",
     "save",
     "saved_anchors",
@@ -52,7 +51,7 @@ __all__ = [
     "text_from",
 ]
 
-ProjectionType = Literal["float32", "float16", "int8", "int4", "1bit"]
+ProjectionType = Literal["float32", "int8", "int4", "1bit"]
 #: Data types in which the projection can be saved.
 PROJECTION_TYPES: tuple[ProjectionType, ...] = get_args(ProjectionType)
 
@@ -76,37 +75,18 @@ _FOUR_BIT_ZERO = 8
 # The smallest numbers with a finite inverse.
 _TINY32, _TINY64 = float(np.finfo(np.float32).tiny), float(np.finfo(np.float64).tiny)
 _MAX32 = float(np.finfo(np.float32).max)
-_INTERCEPT = Expected("F64", ("bits",), low=-_MAX32, high=_MAX32)
-_COLUMN_SCALE = Expected("F64", ("bits",), low=_TINY64)
-
-_THRESHOLDS = Expected("F64", ("bits",))
-# Columns of all but float32 projections are in units of `column_scale`; the intercept of integers
-# is in the same units, as in the kernel.
-_PROJECTION_LAYOUTS: dict[ProjectionType, dict[str, Expected]] = {
-    "float32": {
-        "projection": Expected("F32", ("features", "bits")),
-        "intercept": _INTERCEPT,
-    },
-    "float16": {
-        "projection": Expected("F16", ("features", "bits")),
-        "column_scale": _COLUMN_SCALE,
-        "intercept": _INTERCEPT,
-    },
-    "int8": {
-        "projection": Expected("I8", ("features", "bits"), low=-127, high=127),
-        "column_scale": _COLUMN_SCALE,
-        "thresholds": _THRESHOLDS,
-    },
-    "int4": {
-        "projection": Expected("U8", ("features", "bytes of four bits")),
-        "column_scale": _COLUMN_SCALE,
-        "thresholds": _THRESHOLDS,
-    },
-    "1bit": {
-        "projection": Expected("U8", ("features", "bytes")),
-        "column_scale": _COLUMN_SCALE,
-        "thresholds": _THRESHOLDS,
-    },
+_PROJECTIONS: dict[ProjectionType, Expected] = {
+    "float32": Expected("F32", ("features", "bits")),
+    "int8": Expected("I8", ("features", "bits"), low=-127, high=127),
+    "int4": Expected("U8", ("features", "bytes of four bits")),
+    "1bit": Expected("U8", ("features", "bytes")),
+}
+_INTERCEPT = {"intercept": Expected("F64", ("bits",), low=-_MAX32, high=_MAX32)}
+# Columns of integer projections are in units of `column_scale`; the thresholds are intercepts in
+# the same units, as in the kernel.
+_UNITS = {
+    "column_scale": Expected("F64", ("bits",), low=_TINY64),
+    "thresholds": Expected("F64", ("bits",)),
 }
 _ENTRY_BITS: dict[ProjectionType, int] = {"int4": 4, "1bit": 1}
 #: With anchors, "features" are the similarities to anchors, and "inputs" the columns of the rows.
@@ -138,7 +118,7 @@ _LAYOUT = {
 
 @dataclass(frozen=True)
 class ModelHeader:
-    """The header of a model file."""
+    """A model file without its hash function."""
 
     n_classes: int
     n_features: int
@@ -149,6 +129,8 @@ class ModelHeader:
     rescore: int  # number of nearest classes to rescore
     labels: str  # type of the labels: the name of a NumPy type, or "object" for text in objects
     summary: dict[str, Any]  # how the model was trained
+    classes: NDArray[Any]  # (C,) labels
+    weights: NDArray[np.uint8]  # (C, ceil(r / 8)) packed
     version: int = VERSION  # of the format
 
 
@@ -165,11 +147,11 @@ def save(
     path : path-like
         File to write, usually ``*.safetensors``; an existing file is replaced.
     model : PackedModel
-    projection : {"float32", "float16", "int8", "int4", "1bit"}, optional
-        Data type of the saved projection. "float32" is exact; "float16" takes half the space;
-        "int8" takes a quarter, and is exact for a model that predicts in int8. "int4" and "1bit"
-        are for wide rows and store a scale per column. By default, wide rows are stored in the
-        smallest type that is exact, all others as "float32".
+    projection : {"float32", "int8", "int4", "1bit"}, optional
+        Data type of the saved projection. "float32" is exact; "int8" takes a quarter of the space,
+        and is exact for a model that predicts in int8. "int4" and "1bit" are for wide rows and
+        store a scale per column. By default, wide rows are stored in the smallest type that is
+        exact, all others as "float32".
 
     Raises
     ------
@@ -236,13 +218,13 @@ def save(
     tensors = {name: values for name, values in arrays.items() if values is not None}
     content = Content(header, tensors)
     try:
-        _arrays(content, _header(content), memory_map=True)  # without copies
+        _arrays(content, _header(content), content.checked)
     except ModelFileError as error:
         raise ValueError(f"the model cannot be saved: {error}") from None
     write_file(path, _KIND, content)
 
 
-def load(path: str | os.PathLike[str], *, memory_map: bool = False) -> PackedModel:
+def load(path: str | os.PathLike[str]) -> PackedModel:
     """Load a model from a file.
 
     The file may be untrusted: no code in it is executed, and memory use is bounded by its size.
@@ -251,11 +233,6 @@ def load(path: str | os.PathLike[str], *, memory_map: bool = False) -> PackedMod
     Parameters
     ----------
     path : path-like
-    memory_map : bool, default=False
-        Whether to memory-map weights and projection, so that processes that load the same file
-        share their pages. The kernels also keep copies in their own layout, which are shared only
-        by processes forked after loading. Modifying a mapped file in place can crash the process;
-        `save` replaces files, which is safe.
 
     Returns
     -------
@@ -285,15 +262,13 @@ def load(path: str | os.PathLike[str], *, memory_map: bool = False) -> PackedMod
     """
     with open_file(path, _KIND) as content:
         header = _header(content)
-        model = _model(header, _arrays(content, header, memory_map))
+        model = _model(header, _arrays(content, header, content.read))
         model.folder = os.path.dirname(os.path.abspath(path))
         return model
 
 
 def read_header(path: str | os.PathLike[str]) -> ModelHeader:
-    """Read the header of a model file, without its arrays.
-
-    The digest of the file is checked, block by block.
+    """Read a model file without its hash function, which may be large.
 
     Parameters
     ----------
@@ -306,38 +281,12 @@ def read_header(path: str | os.PathLike[str]) -> ModelHeader:
     Raises
     ------
     ModelFileError
-        If the file is not a model file, its header is damaged, or its version is unsupported.
-    OSError
-        If the file cannot be read.
-    """
-    with open_file(path, _KIND) as content:
-        return _header(content)
-
-
-def read_classes(path: str | os.PathLike[str]) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-    """Read the labels and the packed weights of a model file, without its hash function.
-
-    Parameters
-    ----------
-    path : path-like
-
-    Returns
-    -------
-    classes : (C,) labels
-    weights : (C, ceil(r / 8)) uint8
-
-    Raises
-    ------
-    ModelFileError
         If the file is not a model file, is damaged, or has an unsupported version.
     OSError
         If the file cannot be read.
     """
     with open_file(path, _KIND) as content:
-        header = _header(content)
-        weights = content.read("weights")
-        check_codes("weights", weights, header.n_bits)
-        return decode_labels(header.labels, content.read("classes"), header.n_classes), weights
+        return _header(content)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -346,7 +295,7 @@ def read_classes(path: str | os.PathLike[str]) -> tuple[NDArray[Any], NDArray[np
 
 
 def _header(content: Content) -> ModelHeader:
-    """Check everything that can be checked before reading the arrays."""
+    """Check all that can be checked without the hash function."""
     fields = content.fields(**_FIELDS)
     if fields["precision"] not in get_args(Precision):
         raise ModelFileError(f"precision must be one of {list(get_args(Precision))}")
@@ -363,8 +312,9 @@ def _header(content: Content) -> ModelHeader:
         raise ModelFileError(
             f"projection must be one of {list(PROJECTION_TYPES)}, found {shown(projection)}"
         )
-    labels = {"classes": label_tensor(fields["labels"])}
-    lengths = content.lengths(_LAYOUT | _PROJECTION_LAYOUTS[projection] | labels)
+    chosen = {"projection": _PROJECTIONS[projection], "classes": label_tensor(fields["labels"])}
+    units = _INTERCEPT if projection == "float32" else _UNITS
+    lengths = content.lengths(_LAYOUT | chosen | units)
     for axis, length in lengths.items():
         if length == 0:
             raise ModelFileError(f"the number of {axis} must not be 0")
@@ -380,10 +330,14 @@ def _header(content: Content) -> ModelHeader:
                 f"tensor 'n_columns' must be at least {lengths['features']}, as many as 'columns'"
             )
     _check_summary(fields["summary"], n_features)
+    weights = content.read("weights")
+    check_codes("weights", weights, lengths["bits"])
     return ModelHeader(
-        n_classes=lengths["classes"],
+        n_classes=len(weights),
         n_features=n_features,
         n_bits=lengths["bits"],
+        classes=decode_labels(fields["labels"], content.read("classes"), len(weights)),
+        weights=weights,
         **fields,
     )
 
@@ -412,10 +366,10 @@ def _check_summary(summary: dict[str, Any], n_features: int) -> None:
 
 
 def _arrays(
-    content: Content, header: ModelHeader, memory_map: bool = False
+    content: Content, header: ModelHeader, read: Callable[[str], NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
-    arrays = {name: content.read(name, memory_map=memory_map) for name in content.tensors}
-    check_codes("weights", arrays["weights"], header.n_bits)
+    """Arrays of the hash function and others by name, checked, as `read` returns them."""
+    arrays = {name: read(name) for name in content.tensors if name not in ("weights", "classes")}
     if header.projection in _ENTRY_BITS:
         arrays["projection"] = _entries(arrays["projection"], header.projection, header.n_bits)
     return arrays
@@ -463,25 +417,12 @@ def _saved_projection(h: HashFunction, kind: ProjectionType) -> dict[str, NDArra
     """The arrays that store the hash function."""
     if kind == "float32":
         return {"projection": h.projection, "intercept": h.intercept}
-    if kind != "float16":
-        quantised = h.quantised()
-        return {
-            "projection": _packed_entries(quantised.weights, kind),
-            "column_scale": quantised.steps,
-            "thresholds": quantised.thresholds,
-        }
-    standardised = h.projection.astype(np.float64)
-    if h.scale is not None:
-        standardised *= h.scale[:, None]
-    largest = np.abs(standardised).max(axis=0)
-    column_scale = np.where(largest > 0, largest, 1.0)
-    rounded = (standardised / column_scale).astype(np.float16)
-    intercept = h.intercept
-    if h.centre is not None:
-        # Rounding the projection must not shift the codes of rows near the centre.
-        lost = h.projection - _unscaled(rounded, column_scale, h.scale).astype(np.float64)
-        intercept = intercept + h.centre.astype(np.float64) @ lost
-    return {"projection": rounded, "column_scale": column_scale, "intercept": intercept}
+    quantised = h.quantised()
+    return {
+        "projection": _packed_entries(quantised.weights, kind),
+        "column_scale": quantised.steps,
+        "thresholds": quantised.thresholds,
+    }
 
 
 def _unscaled(
@@ -500,17 +441,15 @@ def _unscaled(
 
 
 def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel:
-    projection = tensors["projection"]
-    intercept = tensors.get("intercept")
+    projection, quantised = tensors["projection"], None
     centre, scale = tensors.get("centre"), tensors.get("scale")
-    quantised = None
-    if header.projection != "float32":
+    if header.projection == "float32":
+        intercept = tensors["intercept"]
+    else:
         projection = _unscaled(projection, tensors["column_scale"], scale)
-    if header.projection not in ("float32", "float16"):
         quantised, intercept = _quantised(tensors, projection)
         if not (np.abs(intercept) <= _MAX32).all():
             raise ModelFileError("the intercept must be in the range of float32")
-    assert intercept is not None
     try:
         hash_function = HashFunction(
             projection,
@@ -523,10 +462,9 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             columns=tensors.get("columns"),
             n_features=header.n_features if "columns" in tensors else None,
         )
-        labels = decode_labels(header.labels, tensors["classes"], header.n_classes)
         return PackedModel(
-            labels,
-            tensors["weights"],
+            header.classes,
+            header.weights,
             hash_function,
             rescore=header.rescore,
             temperature=header.temperature,
@@ -534,7 +472,7 @@ def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel
             text=text_from(tensors, tensors.get("columns"), header.n_features),
             bias=tensors.get("bias"),
             typicality=tensors.get("typicality"),
-            **_rejection_from(tensors, labels),
+            **_rejection_from(tensors, header.classes),
         )
     except ModelFileError:
         raise

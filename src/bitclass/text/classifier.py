@@ -273,7 +273,7 @@ class TextClassifier(BinaryCodeClassifier):
         Parameters
         ----------
         path : str or path
-        projection : {"float32", "float16", "int8", "int4", "1bit"}, optional
+        projection : {"float32", "int8", "int4", "1bit"}, optional
             Data type in which to save `projection_`: by default the smallest that is exact. "1bit"
             takes a quarter of the space of "int4", and costs about a point of accuracy.
         sums : bool, default=False

@@ -103,11 +103,6 @@ function listItem(text, ...names) {
   return element("li", {}, element("span", {}, ...names), element("span", { class: "hint" }, text));
 }
 
-function pairItem(pair) {
-  const names = [element("strong", {}, pair.label), " and ", element("strong", {}, pair.other)];
-  return listItem(pluralise(pair.distance, "bit apart", "bits apart"), ...names);
-}
-
 function labelItem(found) {
   const text = "nearest" in found
     ? `${pluralise(found.distance, "bit", "bits")} from ${found.nearest}` : "";
@@ -278,9 +273,6 @@ async function start() {
   byId("model").value = model.name;
   byId("model-choice").hidden = models.length === 1;
   listClasses(0);
-  const { pairs } = await ask(`${api}/pairs`, {});
-  byId("pairs-section").hidden = pairs.length === 0;
-  byId("pairs").replaceChildren(...pairs.map(pairItem));
 }
 
 start().catch((error) => showStatus("", failure(error)));

@@ -1,10 +1,10 @@
-"""What is served, and within which limits."""
+"""The limits of the service."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-__all__ = ["Limits", "Settings"]
+__all__ = ["Limits"]
 
 
 @dataclass(frozen=True)
@@ -56,32 +56,3 @@ class Limits:
     discard_seconds: float = 1.0
     stop_seconds: int = 20
     reload_seconds: float = 1.0
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What is served.
-
-    Attributes
-    ----------
-    models : sequence of (name, path)
-        The first is the default model.
-    host : str
-        Address that the service listens on.
-    allowed_hosts : sequence of str
-        Additional host names that clients may use.
-    allow_external : bool
-        Whether model files may name extractors that are neither installed nor beside them.
-    workers : int
-    n_jobs : int or None
-        Threads per process; by default all cores, divided evenly.
-    limits : Limits
-    """
-
-    models: tuple[tuple[str, str], ...]
-    host: str = "127.0.0.1"
-    allowed_hosts: tuple[str, ...] = ()
-    allow_external: bool = False
-    workers: int = 1
-    n_jobs: int | None = None
-    limits: Limits = field(default_factory=Limits)
