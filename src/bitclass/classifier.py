@@ -81,7 +81,8 @@ class BinaryCodeClassifier(PackedPredictor):
 
     alpha : float or "auto", default="auto"
         Penalty on the scatter within classes, in units of its mean variance. "auto" chooses it by
-        leave-one-out, and whether it is added in the features' own units or to standardised ones.
+        leave-one-out, and whether it is added in the features' own units or to standardised ones;
+        for wide rows it is 10.
 
     refine : bool or "auto", default="auto"
         Whether to improve projection and weights jointly on the rows after the closed form. Some
@@ -102,7 +103,7 @@ class BinaryCodeClassifier(PackedPredictor):
 
     rescore : "auto", int or False, default="auto"
         Number of nearest classes to rank again by ``w_c.tanh(P'x + t)``, which weights each bit by
-        its certainty. "auto" is 16, unless 0 or 64 is clearly better on the rows that refinement
+        its certainty. "auto" is 16, unless 64 is clearly better on the rows that refinement
         holds out. False is the paper's rule: predict the nearest class.
 
     class_weight : dict, "balanced" or None, default=None

@@ -46,6 +46,8 @@ def folder(tmp_path_factory):
     draw_folder(folder / "train", 12)
     draw_folder(folder / "test", 4, first_seed=1000)
     (folder / "train" / "down" / "broken.png").write_bytes(b"no image")
+    noise = np.random.default_rng(0).integers(256, size=(64, 64, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(folder / "noise.png")
     (folder / "unsorted").mkdir()
     shutil.copy(folder / "test" / "down" / "00.png", folder / "unsorted" / "a.png")
     np.savez(folder / "rows.npz", X=np.eye(4, 512), y=np.array(["a", "b", "a", "b"]))
@@ -55,7 +57,8 @@ def folder(tmp_path_factory):
         "of rows": ("fit", "rows.npz", "--model", "rows.safetensors", "--bits", 8),
         "predict files": ("predict", "m.safetensors", *TEST_PATHS, "--top", 2),
         "predict folder": ("predict", "m.safetensors", "test", "--top", 2),
-        "reject": ("predict", "m.safetensors", "test", "--typicality", "--reject", 0.5),
+        "reject": ("predict", "m.safetensors", *TEST_PATHS, "noise.png", "--typicality",
+                   "--reject", 0.05),
         "evaluate": ("evaluate", "m.safetensors", "test", "--json"),
         "another model": (*fit, "o.safetensors"),
         "update": ("update", "o.safetensors", "test"),
@@ -101,13 +104,11 @@ def test_predicting_images(folder):
     assert np.mean([line["label"] == name for line, name in zip(lines, own, strict=True)]) > 0.9
     whole = list(csv.DictReader(io.StringIO(done["predict folder"].stdout)))
     assert [line | {"image": "test/" + line["image"]} for line in whole] == lines
-    answered = list(csv.DictReader(io.StringIO(done["reject"].stdout)))
-    expected = [
-        line["label"] if float(found["typicality"]) >= 0.5 else ""
-        for line, found in zip(lines, answered, strict=True)
-    ]
-    assert [found["label"] for found in answered] == expected
-    assert 0 < expected.count("") < len(expected)
+    *answered, noise = csv.DictReader(io.StringIO(done["reject"].stdout))
+    assert [found["label"] for found in answered] == [line["label"] for line in lines]
+    assert all(float(found["typicality"]) >= 0.05 for found in answered)
+    assert noise["label"] == ""
+    assert float(noise["typicality"]) < 0.05
 
 
 def test_evaluate_update_and_inspect_take_images(folder):

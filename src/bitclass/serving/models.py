@@ -86,8 +86,7 @@ def load_model(name: str, path: str, *, allow_external: bool = False) -> ServedM
     model = load(path)
     if model.summary.get("extractor") is None:
         return ServedModel(name, model)
-    # Imported on demand: it needs scikit-learn, which a serving container does not have.
-    from bitclass.text import recorded_embeddings
+    from bitclass.embeddings import recorded_embeddings
 
     where: dict[str, Any] = {"folder": Path(path).parent, "allow_external": allow_external}
     extractor: Any = recorded_embeddings(model.summary, **where)

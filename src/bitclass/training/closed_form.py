@@ -79,7 +79,7 @@ _MIN_ALPHA = 1e-6
 _MIN_BETWEEN = 1e-3
 _ITQ_ROUNDS, _ITQ_BITS = 30, 512  # fewer rounds with more bits: same accuracy, in seconds
 _MAX_ITQ_MEANS = 8192
-_MAX_PAIRED_MEANS, _NEAREST_MEANS = 2048, 16
+_NEAREST_MEANS = 16  # among which neighbours are sought
 _MAX_EXACT_DIRECTIONS = 512  # above, the leading directions are found by subspace iteration
 # Rows drawn from the sums, by which the kinds of hyperplanes are compared.
 _DRAWN_ROWS = 2000
@@ -357,7 +357,7 @@ def _directions(scatter: _Scatter, factor: NDArray[Any], q: int, white: Any = No
         return _leading(applied(np.eye(d, dtype=factor.dtype)), q)[1]
     values, vectors = _leading(product(white, white.T), q)
     # Of unit length, up to rounding, and 0 where means do not vary.
-    sizes = np.sqrt(np.maximum(values, np.finfo(values.dtype).eps * values[:1]))
+    sizes = np.sqrt(np.maximum(values, np.finfo(values.dtype).eps * values[:1] + 1e-30))
     return _orthonormal(product(white.T, vectors / sizes))
 
 
@@ -482,9 +482,8 @@ def _around_means(
     unseen: bool,
 ) -> NDArray[np.float32]:
     """Class means plus noise (m, k), and the variance of the means that rows do not determine."""
-    if unseen:  # rows that were not seen scatter more, on average along the means' directions
-        between, within = whitening.between, whitening.within**2
-        scatter = np.average(within, weights=between / (between + within))
+    if unseen:  # rows that were not seen scatter more
+        scatter = _scatter_along_means(whitening)
         noise *= np.float32(math.sqrt(max(whitening.temperature / scatter, 1.0)))
     noise += whitening.means[y]
     if unseen:
@@ -493,6 +492,12 @@ def _around_means(
         drawn = random.standard_normal(noise.shape, dtype=np.float32)
         noise += drawn * np.sqrt(variance).astype(np.float32)
     return noise
+
+
+def _scatter_along_means(whitening: Whitening) -> float:
+    """Variance of rows within classes, on average over the directions in which means differ."""
+    between, within = whitening.between, whitening.within**2
+    return float(np.average(within, weights=between / (between + within) + 1e-30))
 
 
 class Whitenings:
@@ -649,9 +654,8 @@ def leave_one_out(
 
     Without row i, whose deviation from its class mean is r, the scatter changes by a matrix of rank
     one and the class mean by ``-r w / (mass - w)``: the exact scores cost one product. The
-    likelihood is that at the best temperature: rows that were not seen scatter so many times as
-    much. Class means are shrunken as in `_shrunken_means`,
-    with variances b_j that include the row.
+    likelihood is that at the best temperature, the factor by which unseen rows scatter more. Class
+    means are shrunken as in `_shrunken_means`, with variances b_j that include the row.
 
     Parameters
     ----------
@@ -668,7 +672,10 @@ def leave_one_out(
         # The true classes, and a sample of the others.
         step = len(classes) // _LEAVE_ONE_OUT_CLASSES
         classes = np.unique(np.concatenate([y, classes[::step]]))
-    factor, _ = scatter.factor(alpha, own_units, np.float32 if alpha >= _FLOAT32_ALPHA else float)
+    # Products of features in very different units exceed float32.
+    sizes = np.diag(scatter.within) + alpha * scatter.penalties(own_units)
+    in_float32 = alpha >= _FLOAT32_ALPHA and sizes.min() > 1e-15 and sizes.max() < 1e15
+    factor, _ = scatter.factor(alpha, own_units, np.float32 if in_float32 else float)
     white = solve_triangular(factor, scatter.means[classes].T).T
     A = solve_triangular(factor, Z.T).T
     basis = _directions(scatter, factor, _LEAVE_ONE_OUT_DIRECTIONS, white)
@@ -951,13 +958,14 @@ class Kind(NamedTuple):
 
     Attributes
     ----------
-    planes : "rotation" or "bisectors", the hyperplanes of whose signs the class weights are
+    planes : "rotation" or "bisectors", how hyperplanes are placed; the class weights are
+        the signs of the class means
     scores : "even", "expected" or "discriminant"
         Whether the bit scores F vary as much for all bits, tanh(F) are expected values of the bits,
         or hyperplanes are moved such that the class scores are those of the linear discriminant.
     size : float, optional
-        Factor on the scores of the discriminant: models of parts of the rows have the same as that
-        of all rows, so that what is said of their scores holds for its scores.
+        Factor on the scores of the discriminant: computed once from all rows and reused for parts
+        of them, so that their calibration applies to the final model.
     """
 
     planes: str
@@ -1085,7 +1093,8 @@ def _scaled(
     """Hyperplanes for the wanted kind of scores; see `Kind`."""
     size: Any = score_sizes(whitening, Q, deviation)
     if kind.scores == "expected":
-        size = 1.0 / max(whitening.temperature, 1e-12)
+        # Rows that were not seen do not scatter less than those that were.
+        size = 1.0 / max(whitening.temperature, _scatter_along_means(whitening), 1e-12)
     elif kind.scores == "discriminant":
         means, shares = whitening.means, whitening.sums.mass / whitening.sums.total
         Q, t = _discriminant(means, weights)
@@ -1098,7 +1107,7 @@ def _scaled(
 
 
 def _dither(weights: NDArray[np.int8]) -> NDArray[np.float64]:
-    """Offsets (r,) of bits that are the same for all classes, less than a step of rounding apart.
+    """Offsets (r,) of bits whose weights coincide in every class, less than a rounding step apart.
 
     Values tanh(F) have 8 bits. Without offsets, equal bits are rounded alike, and tell no more than
     one of them.
@@ -1130,7 +1139,7 @@ def _drawn_bias(
 ) -> NDArray[np.float32]:
     """Bias (C,) with which as many drawn rows are assigned to each class as were drawn from it.
 
-    Codes have the same length for all classes; what LDA subtracts for distant means, they forget.
+    Codes have the same length for all classes; they lack the term that LDA subtracts for distant means.
     """
     counts = np.bincount(y, minlength=scores.shape[1])
     bias = np.zeros(scores.shape[1], dtype=np.float32)
@@ -1222,8 +1231,6 @@ def _bisectors(
     the bit; it is less where a pair has more bits than others.
     """
     chosen = whitening.means.astype(np.float64)
-    if len(chosen) > _MAX_PAIRED_MEANS:
-        chosen = chosen[random.choice(len(chosen), _MAX_PAIRED_MEANS, replace=False)]
     squares = np.einsum("cq,cq->c", chosen, chosen)
     D = np.maximum(squares[:, None] + squares - 2.0 * chosen @ chosen.T, 0.0)
     np.fill_diagonal(D, np.inf)

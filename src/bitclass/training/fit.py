@@ -87,7 +87,7 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
     verdict = _verdict(settings, collected, trials)
     candidate, classes, refinement = _final(of_all, collected, choices, closed, trials, verdict)
     model = _with_prior(settings, collected, candidate, classes, verdict.attempts)
-    model = _calibrated(settings, model, trials, closed, verdict.judged)
+    model = _calibrated(settings, model, closed, trials, verdict.judged)
     report = replace(verdict.report, alpha=closed.whitening.alpha)
     if refinement is not None:
         report = replace(report, epochs=refinement.epochs, stopped=refinement.stopped)
@@ -159,29 +159,26 @@ def _final(
 def _calibrated(
     settings: Settings,
     model: PackedModel,
-    trials: list[_Trial],
     closed: ClosedForm,
+    trials: list[_Trial],
     judged: Judged | None,
 ) -> PackedModel:
     """The model with its short list, its temperature and its table of typical scores."""
-    if judged is not None:
-        temperature = judged.temperature * _lacking(trials, closed)
-        return calibrated(model, judged.length, temperature, judged)
-    # Every class has a single row.
-    length = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
-    return calibrated(model, length, _UNJUDGED_TEMPERATURE / sharpness(closed)[1], None)
+    if judged is None:  # every class has a single row
+        length = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
+        return calibrated(model, length, _UNJUDGED_TEMPERATURE / sharpness(closed)[1], None)
+    temperature = judged.temperature
+    if len(trials) > 1:
+        # Models of folds lack rows that the final one has. What that means for their scores is seen
+        # on rows drawn from the sums of either; more rows do not make a model less certain.
+        of_folds = _mean_log([trial.closed.candidate.sharpness for trial in trials])
+        temperature *= min(1.0, of_folds / candidate_of(closed).sharpness)
+    return calibrated(model, judged.length, temperature, judged)
 
 
-def _lacking(trials: list[_Trial], closed: ClosedForm) -> float:
-    """Factor on the temperature of models of folds, which lack rows that the final model has.
-
-    It is that of the closed forms, on rows drawn from the sums of either: at most 1, since more
-    rows do not make a model less certain.
-    """
-    if len(trials) == 1:
-        return 1.0
-    of_folds = np.mean([math.log(trial.closed.candidate.sharpness) for trial in trials])
-    return min(1.0, math.exp(of_folds) / candidate_of(closed).sharpness)
+def _mean_log(values: list[float]) -> float:
+    """Geometric mean."""
+    return math.exp(float(np.mean(np.log(values))))
 
 
 def _resumed(
@@ -213,7 +210,7 @@ def _with_prior(
     """The model for the prior of its classes, at the temperature of the judged models."""
     mass = collected.masses()
     temperatures = [attempt.prior_temperature for attempt in attempts] or [1 / candidate.sharpness]
-    temperature = math.exp(float(np.mean(np.log(temperatures))))
+    temperature = _mean_log(temperatures)
     return candidate.model(classes, _prior(settings, mass[mass > 0]), temperature)
 
 

@@ -174,13 +174,11 @@ def _likely_sharpness(
 ) -> tuple[float, float]:
     """Inverse temperatures at which rows are most likely, by sign and tanh.
 
-    They are rows (m, k) of the classes `y` (m,), or are drawn from the sums of these or of all
-    classes.
+    They are rows A (m, k) of the classes `y` (m,), or are drawn from the sums as if unseen.
     """
     random, n_classes = np.random.default_rng(0), len(closed.weights)
-    if y is None:
+    if y is None or A is None:
         y = random.integers(n_classes, size=512)
-    if A is None:
         A = closed.whitening.draw(y, random, unseen=True)
     F = A @ closed.Q.astype(np.float32) + closed.t.astype(np.float32)
     some = np.unique(np.concatenate([y, np.arange(0, n_classes, 1 + n_classes // 4096)]))
