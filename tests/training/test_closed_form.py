@@ -191,6 +191,20 @@ def test_the_hash_function_gives_the_scores_of_the_coordinates(shift):
     np.testing.assert_array_equal(bits[clear], expected[clear] > 0)
 
 
+def test_refinement_of_very_many_classes_keeps_the_penalty_of_the_closed_form():
+    """Their means leave no direction to add, for which a larger penalty would be wanted."""
+    y = np.arange(6000) % 3000
+    X = 3.0 * np.sin(y[:, None] * np.arange(8.0))
+    X += np.random.default_rng(0).standard_normal(X.shape)
+    penalties = Penalty(0.1, False), Penalty(10.0, False)
+    whitenings = Whitenings(sums_of(X, y), penalties, sample_of(X, y), 16)
+    assert whitenings.start is whitenings.closed
+    assert whitenings.start.alpha == 0.1
+    few = y < 2000
+    of_few = Whitenings(sums_of(X[few], y[few]), penalties, sample_of(X[few], y[few]), 16)
+    assert of_few.start.alpha == 10.0
+
+
 def test_the_hash_function_of_wide_rows_is_linear_in_their_coordinates():
     rng = np.random.default_rng(0)
     y = np.arange(400) % 5

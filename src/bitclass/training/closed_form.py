@@ -543,7 +543,9 @@ class Whitenings:
     def start(self) -> Whitening:
         """For refinement: with directions beyond those of the class means, if rows tell them."""
         sums = self._sums
-        if sums.wide:
+        # Means of very many classes vary in all directions: none is left to add.
+        is_full = len(sums.classes) > _MAX_COMPARED_CLASSES and not self._all_directions
+        if sums.wide or is_full:
             return self.closed
         n_extra = self._n_directions - min(len(sums.classes) - 1, len(sums.shift))
         n_within = sums.effective_rows * self._scatter.mass_within / sums.total
