@@ -1,4 +1,4 @@
-"""Texts: the classifier, hashed n-grams, sentence embeddings, and text files."""
+"""Texts: the classifier, hashed n-grams and sentence embeddings."""
 
 from bitclass.embeddings import SentenceEmbeddings, embeddings_named, recorded_embeddings
 from bitclass.text.classifier import TextClassifier

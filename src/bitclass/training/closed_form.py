@@ -1141,7 +1141,8 @@ def _drawn_bias(
 ) -> NDArray[np.float32]:
     """Bias (C,) with which as many drawn rows are assigned to each class as were drawn from it.
 
-    Codes have the same length for all classes; they lack the term that LDA subtracts for distant means.
+    Codes have the same length for all classes: they lack the term that LDA subtracts for distant
+    means.
     """
     counts = np.bincount(y, minlength=scores.shape[1])
     bias = np.zeros(scores.shape[1], dtype=np.float32)

@@ -1,4 +1,12 @@
-"""From rows to a model, in five steps: sum, closed form, refine, judge, pack."""
+"""From rows to a model, in five steps: sum, closed form, refine, judge, pack.
+
+Rows arrive summed (`Collected`), and leave as a `PackedModel`. On the way,
+
+- a `_Part` is a division of the rows into some to train on and some that judge;
+- a `_Trial` has both models of a part, the closed form and the refined one, each of them an
+  `_Attempt`: a `Candidate`, which can become a model, and the rows that judge it;
+- the `_Verdict` says which of the two kinds is better, and what `Judged` rows say of its scores.
+"""
 
 from __future__ import annotations
 
@@ -74,9 +82,10 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
     if found:
         # Which units are better is seen by leaving rows out one by one.
         span = max(found, key=lambda span: _likelihood(settings, span.collected))
+        # Its coordinates are not fewer than its rows, so that they have no span of their own.
         fitted = fit_model(settings, span.collected)
         return replace(fitted, model=span.of_features(fitted.model))
-    parts = _parts(collected)
+    parts = _parts(collected)  # rows to sum, and rows to judge by
     if before is not None and len(parts) == 1 and can_resume(settings, collected, before):
         return _resumed(settings, collected, parts[0], before)
     choices, closed = _choose(settings, collected)
@@ -119,6 +128,7 @@ def _verdict(settings: Settings, collected: Collected, trials: list[_Trial]) -> 
     of_refined = _judged([trial.refined for trial in trials], settings.rescore)
     judged, accepted = of_closed, False
     if of_closed is not None and of_refined is not None and is_better(of_refined, of_closed):
+        # After folds, the final model is yet to be refined.
         accepted = not (len(trials) > 1 and settings.out_of_time)
         judged = of_refined if accepted else of_closed
     attempts = [trial.of(accepted) for trial in trials]
@@ -140,8 +150,9 @@ def _final(
     """The model, its classes and its refinement: the one judged, or the same kind for all rows."""
     refinement = trials[0].refinement if trials else None
     was_stopped = refinement is not None and refinement.stopped is not None
-    is_large = collected.n_rows >= _MIN_ROWS_OF_ONE_MODEL or was_stopped or settings.out_of_time
-    if verdict.accepted and len(trials) == 1 and is_large:
+    is_large = collected.n_rows >= _MIN_ROWS_OF_ONE_MODEL
+    keeps_judged_model = is_large or was_stopped or settings.out_of_time
+    if verdict.accepted and len(trials) == 1 and keeps_judged_model:
         candidate, classes = verdict.attempts[0].candidate, trials[0].classes
         if len(classes) > settings.learned_classes:  # whose weights are codes of class means
             candidate = with_all_rows(candidate, collected.all_sums().with_rows())
@@ -353,8 +364,8 @@ def _part(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_]
         _prior_of_part(settings, collected, sums),
         np.searchsorted(sums.classes, judged.labels),
     )
-    # Runs of judged rows are mostly of one class: classes that have fewer of them count for more,
-    # as if one run more of each had been as frequent as it should be.
+    # Runs of judged rows are mostly of one class: classes with fewer judged rows than their share
+    # count for more, smoothed by one run per class.
     mass = np.bincount(y, judged.weights, len(sums.classes))
     total, one_run = mass.sum(), ROWS_PER_RUN * judged.weights.mean() if len(judged) else 1.0
     shift = (sums.mass / sums.total * total + one_run) / (mass + one_run)
