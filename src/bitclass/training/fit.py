@@ -82,7 +82,7 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
     if found:
         # Which units are better is seen by leaving rows out one by one.
         span = max(found, key=lambda span: _likelihood(settings, span.collected))
-        # Its coordinates are not fewer than its rows, so that they have no span of their own.
+        # It has no more coordinates than rows, and hence no span of its own.
         fitted = fit_model(settings, span.collected)
         return replace(fitted, model=span.of_features(fitted.model))
     parts = _parts(collected)  # rows to sum, and rows to judge by
