@@ -89,6 +89,7 @@ _SPREAD = 0.25
 _LEAST_SQUARES_PENALTY = 1e-4
 # Nats by which models differ by chance: the first one is taken, so that rounding seldom decides.
 _LIKELIHOOD_TOLERANCE = 0.01
+_TOWARDS_LARGER = 1e-3  # nats that a temperature e times as high may cost
 _NO_INFORMATION = 1e4  # temperature of scores that are all equal, more than any number of bits
 #: With more classes than this, closed forms have no biases, and the prior no temperature.
 MAX_BIASED_CLASSES = 1024
@@ -312,7 +313,8 @@ class DenseWhitening:
             intercept,
             centre=mean.astype(np.float32),
             scale=deviation.astype(np.float32),
-            precision="int8" if sums.anchors is None else "float32",
+            # Coordinates of a span are not rounded where its model is used.
+            precision="int8" if sums.anchors is None and sums.span_of is None else "float32",
             anchors=sums.anchors,
         )
 
@@ -639,7 +641,7 @@ def _ledoit_wolf(X: NDArray[Any], n_features: int) -> float:
     n, trace = len(X), float(squares.mean())
     of_covariance = float(np.sum(product(X, X.T) ** 2)) / n**2
     error = (float(np.mean(squares**2)) - of_covariance) / n
-    distance = max(of_covariance - trace**2 / n_features, 1e-30)
+    distance = max(of_covariance - trace**2 / n_features, 1e-12 * of_covariance, 1e-300)
     share = min(error / distance, 0.99)
     return share / (1.0 - share)
 
@@ -769,15 +771,19 @@ def best_temperature(
         return float(np.average(np.log(found.sum(axis=1)) - own, weights=weights))
 
     low = max(-24.0, math.log(max(least / unit, 1e-30)))
+    # Rows that are all right have no most likely temperature: the largest one that is as likely.
     best = scipy.optimize.minimize_scalar(
-        loss, bounds=(low, max(low + 1.0, 5.0)), method="bounded", options={"xatol": 0.05}
+        lambda x: loss(x) - _TOWARDS_LARGER * x,
+        bounds=(low, max(low + 1.0, 5.0)),
+        method="bounded",
+        options={"xatol": 0.05},
     )
     found = logits(float(best.x))
     accuracy = np.average(found.argmax(axis=1) == at[1], weights=weights)
     temperature = unit * math.exp(float(best.x))
     if unit < 1e-12:  # the scores say nothing: the shares decide
         temperature = _NO_INFORMATION
-    return temperature, -float(best.fun), float(accuracy)
+    return temperature, -loss(float(best.x)), float(accuracy)
 
 
 class WideWhitening:
@@ -810,8 +816,8 @@ class WideWhitening:
             # With one row per class there is no scatter within: that of all rows takes its place.
             within = squares
         present = np.maximum(sums.counts[columns], 1.0) / max(sums.n_rows, 1)
-        sizes = np.sqrt(np.maximum(squares / present, 1e-30))
-        relative = max(float(np.mean(within / sizes**2)), 1e-30)
+        sizes = np.sqrt(np.where(squares > 0, squares / present, 1.0))
+        relative = float(np.mean(within / sizes**2)) or 1.0
         factors = 1.0 / np.sqrt(within + max(alpha, _MIN_ALPHA) * relative * sizes**2)
         self.sizes = sizes.astype(np.float32)
         means = sp.csr_array(means @ sp.diags_array(factors))
@@ -1114,7 +1120,8 @@ def _dither(weights: NDArray[np.int8]) -> NDArray[np.float64]:
     Values tanh(F) have 8 bits. Without offsets, equal bits are rounded alike, and tell no more than
     one of them.
     """
-    _, group, counts = np.unique(weights, axis=1, return_inverse=True, return_counts=True)
+    columns = np.packbits(weights.T > 0, axis=1)
+    _, group, counts = np.unique(columns, axis=0, return_inverse=True, return_counts=True)
     order = np.argsort(group, kind="stable")
     place = np.empty(len(group))
     place[order] = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -84,7 +84,12 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
         span = max(found, key=lambda span: _likelihood(settings, span.collected))
         # It has no more coordinates than rows, and hence no span of its own.
         fitted = fit_model(settings, span.collected)
-        return replace(fitted, model=span.of_features(fitted.model))
+        fitted = replace(fitted, model=span.of_features(fitted.model))
+        if not collected.sums.wide:
+            return fitted
+        # The variances of columns alone may tell more than all pairs of columns of few rows.
+        other = fit_model(replace(settings, span_rows=0), collected)
+        return other if _is_clearly_better(other.report, fitted.report) else fitted
     parts = _parts(collected)  # rows to sum, and rows to judge by
     if before is not None and len(parts) == 1 and can_resume(settings, collected, before):
         return _resumed(settings, collected, parts[0], before)
@@ -101,6 +106,14 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
     if refinement is not None:
         report = replace(report, epochs=refinement.epochs, stopped=refinement.stopped)
     return Fitted(model, report)
+
+
+def _is_clearly_better(other: Report, one: Report) -> bool:
+    """Whether an accuracy exceeds another by one standard error of the difference."""
+    if other.accuracy is None or one.accuracy is None or one.n_judged is None:
+        return False
+    share = (other.accuracy + one.accuracy) / 2.0
+    return other.accuracy > one.accuracy + math.sqrt(2.0 * share * (1.0 - share) / one.n_judged)
 
 
 @dataclass(frozen=True)

@@ -426,8 +426,9 @@ def _start(
     # Where the means are known, the rows are as good as unseen ones.
     known = isinstance(whitening, DenseWhitening) and rows.drawn_share == 0.0
     given = (rows.rows[some], rows.y[some]) if known else ()
-    sharp = sharpness(closed, *given)
-    if n_classes > settings.learned_classes:
+    if n_classes <= settings.learned_classes:
+        sharp = sharpness(closed, *given)
+    else:
         # Of two random codes half of the bits differ, so the scores are n_bits apart.
         nats = math.log(n_classes) / len(closed.t)
         sharp = _NATS_OF_SIGNS * nats, _NATS_OF_TANH * nats
