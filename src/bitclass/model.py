@@ -495,7 +495,7 @@ class PackedModel:
         Raises
         ------
         ImportError
-            If `onnx` is not installed: ``pip install 'bitclass[onnx]'``.
+            If `onnx` is not installed: ``pip install ".[onnx]"`` in the checkout.
         ValueError
             If `k` is out of range, the model is one of wide sparse rows or of text, or the file
             would exceed 2 GB.

@@ -15,6 +15,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from bitclass._warn import how_to_install
 from bitclass.cli import options
 from bitclass.cli.console import as_text, format_size, pluralise, print_lines, progress_bars
 from bitclass.cli.data import (
@@ -238,9 +239,7 @@ def _write_parquet(file: IO[Any], results: Results) -> None:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise ImportError(
-            "Parquet needs pyarrow; install it with: pip install 'bitclass[parquet]'"
-        ) from None
+        raise ImportError(f"Parquet needs pyarrow; {how_to_install('parquet')}") from None
     # Written at the end: batches in which a column has only missing values do not tell its type.
     tables = [
         pyarrow.table(
