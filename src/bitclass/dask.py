@@ -159,19 +159,21 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         local.__dict__.update(self.__dict__)
         return local
 
-    def predict(self, X: Any) -> da.Array:
+    def predict(self, X: Any, *, reject: float | None = None) -> da.Array:
         """Predict classes, lazily, on the workers.
 
         Parameters
         ----------
         X : as in `fit`
             Columns of data frames are selected by name if `fit` had feature names.
+        reject : float in [0, 1], optional
+            As in `BinaryCodeClassifier.predict`.
 
         Returns
         -------
         Dask array of shape (n_samples,)
         """
-        return self._lazy(X, "predict")[0]
+        return self._lazy(X, "predict", reject=reject)[0]
 
     def encode(self, X: Any) -> da.Array:
         """Lazy packed codes, a Dask array of shape (n_samples, ceil(n_bits / 8)), uint8."""

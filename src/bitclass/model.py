@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from copy import copy
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -182,6 +182,15 @@ class PackedModel:
     def classes_(self) -> NDArray[Any]:
         """The labels, under the name that scikit-learn's estimators have for them."""
         return self.classes
+
+    @property
+    def partial_fit(self) -> NoReturn:
+        """Packed models only predict: this raises an AttributeError that says how to add rows."""
+        raise AttributeError(
+            "a packed model only predicts; to add rows, load the estimator with "
+            "BinaryCodeClassifier.load(path), or TextClassifier.load(path) if it takes texts, from "
+            "a file that was saved with sums=True"
+        )
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
