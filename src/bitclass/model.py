@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from bitclass._native import ClusteredIndex, HammingIndex
 from bitclass._native.ngrams import HashedTexts, NgramFeatures, as_texts
 from bitclass._native.sparse import SparseRows
-from bitclass.arrays import Features, as_features, is_on_gpu, on_host
+from bitclass.arrays import Features, are_texts, as_features, is_on_gpu, on_host
 from bitclass.codes import unpack
 from bitclass.hash_function import FeatureBlock, HashFunction
 
@@ -658,7 +658,7 @@ class PackedModel:
         return logits
 
     def _rows(self, X: Any) -> Features:
-        if _are_texts(X) and (self.text is not None or len(X)):
+        if are_texts(X) and (self.text is not None or len(X)):
             if self.text is not None:
                 return HashedTexts(self.text, as_texts(X))
             if self.embedding is None:
@@ -728,13 +728,3 @@ def dtype_with(classes: NDArray[Any], label: Any) -> np.dtype[Any]:
             f"{label!r}"
         )
     return joined
-
-
-def _are_texts(X: Any) -> bool:
-    """Whether these are texts rather than rows of numbers."""
-    if isinstance(X, (str, bytes)):
-        return True
-    if getattr(X, "ndim", 1) != 1:
-        return False
-    first = next(iter(X), "") if hasattr(X, "__len__") else None
-    return isinstance(first, (str, bytes))
