@@ -48,7 +48,8 @@ toc_object_entries_show_parents = "hide"
 autodoc_typehints = "none"  # numpydoc sections have types and shapes
 autodoc_member_order = "bysource"
 autodoc_default_options = {  # methods of scikit-learn, which link to its site
-    "exclude-members": "set_fit_request, set_partial_fit_request, set_score_request"
+    "exclude-members": "set_fit_request, set_partial_fit_request, set_predict_request, "
+    "set_score_request"
 }
 numpydoc_show_class_members = False  # listed by the class template
 python_use_unqualified_type_names = True

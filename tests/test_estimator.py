@@ -181,7 +181,7 @@ def test_labels_of_pandas_stay_what_they_are(fitted, dtype):
     for model in (make(refine=False).fit(X, series), make(refine=False).partial_fit(X, series)):
         assert model.classes_.tolist() == np.unique(labels).tolist()
         assert model.classes_.dtype.kind == series.dtype.kind
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match=f"y must not .* row {np.argmax(y == 0)}$"):
         make().fit(X, series.mask(y == 0))
 
 
@@ -568,6 +568,8 @@ def test_parameters_of_the_classes_are_checked(parameters, message):
         (X20, np.linspace(0, 1, 20), "continuous"),
         (X20, ["a", "b"] * 9 + ["c", None], "y must be .* numbers or of text, found None in row"),
         (X20, np.array(["a"] * 19 + [3], dtype=object), "y must be .*, found 3 in row 19"),
+        (X20, np.array(["a", np.nan] * 10, dtype=object), "y must not .* missing values, .* row 1"),
+        (["a text"] * 20, Y20, "found texts: use TextClassifier"),
         (X20.astype(complex), Y20, "Complex data not supported"),
         (1e10 + 3 * X20, Y20, "mean 1e.10 and standard deviation 2.* in feature 0: rescale"),
         (1e-300 * X20, Y20, "standard deviation .*e-300 in feature 0: rescale"),
@@ -695,6 +697,14 @@ def test_rows_that_are_not_finite_or_not_numbers_are_refused(kernel):
             predict(X20.astype(complex))
         with pytest.raises(ValueError, match="numbers|numeric"):
             predict([["a", "b", "c", "d"]])
+
+
+@pytest.mark.parametrize("dtype", ["string", "category", "float64"])
+def test_missing_labels_of_pandas_are_named_with_their_row(dtype):
+    pandas = pytest.importorskip("pandas")
+    labels = pandas.Series(["1", "2", None, "4"] * 5, dtype="string").astype(dtype)
+    with pytest.raises(ValueError, match="y must not contain missing values, found one in row 2"):
+        make(8).fit(X20, labels)
 
 
 def test_a_deployed_model_takes_any_array_like():

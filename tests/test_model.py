@@ -219,6 +219,13 @@ def test_what_typicality_needs():
         model.score(X, [1, 2])
 
 
+def test_a_packed_model_says_how_to_add_rows():
+    model, _ = random_model(0, 5)
+    assert not hasattr(model, "partial_fit")
+    with pytest.raises(AttributeError, match=r"BinaryCodeClassifier\.load.*TextClassifier\.load"):
+        model.partial_fit([[1.0]], [0])
+
+
 def test_texts_are_predicted_with_biases_as_their_rows_are():
     rng = np.random.default_rng(0)
     text = NgramFeatures(256, (2, 3), (1, 1))

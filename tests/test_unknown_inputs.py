@@ -74,7 +74,10 @@ def test_every_kind_of_model_rejects_what_was_asked_of_known_rows_and_most_other
     classifier = make_one(128, reject=0.1, unknown_label=-1, random_state=0, **parameters)
     classifier.fit(X[train], y[train])
     found = classifier.predict(X_new)
-    np.testing.assert_array_equal(found == -1, classifier.typicality(X_new) < 0.1)
+    typicality = classifier.typicality(X_new)
+    np.testing.assert_array_equal(found == -1, typicality < 0.1)
+    np.testing.assert_array_equal(classifier.predict(X_new, reject=0.3) == -1, typicality < 0.3)
+    assert (classifier.predict(X_new, reject=0) != -1).all()
     assert np.mean(found[~is_open] == -1) == pytest.approx(0.1, abs=0.05)
     assert np.mean(found[is_open] == -1) > 0.5
     classifier.save(tmp_path / "m")

@@ -1,4 +1,4 @@
-"""Warnings that point at the user's line of code, and text that can be printed."""
+"""Warnings that point at the user's line of code, and texts of messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import warnings
 from types import FrameType
 
-__all__ = ["printable", "warn"]
+__all__ = ["how_to_install", "printable", "warn"]
 
 # Packages to skip: this one, and what may lie between it and the user's code.
 _PACKAGES = ("bitclass", "contextlib", "sklearn")
@@ -30,6 +30,17 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def how_to_install(extra: str) -> str:
+    """The end of a message about a missing library: how to install the extra that has it.
+
+    Parameters
+    ----------
+    extra : str
+        Name of an extra, or several joined by commas.
+    """
+    return f'install it in the checkout with: pip install ".[{extra}]"'
 
 
 def printable(text: str) -> str:

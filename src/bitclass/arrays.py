@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 __all__ = [
     "Features",
     "RowError",
+    "are_texts",
     "as_features",
     "check_finite",
     "class_blocks",
@@ -71,6 +72,16 @@ def as_features(X: Any, n_features: int, feature_names: tuple[str, ...] | None =
     if X.ndim != 2 or X.shape[1] != n_features:
         raise ValueError(f"X must have shape (n, {n_features}), found {X.shape}")
     return X
+
+
+def are_texts(X: Any) -> bool:
+    """Whether these are texts rather than rows of numbers."""
+    if isinstance(X, (str, bytes)):
+        return True
+    if getattr(X, "ndim", 1) != 1:
+        return False
+    first = next(iter(X), "") if hasattr(X, "__len__") else None
+    return isinstance(first, (str, bytes))
 
 
 def frame_columns(X: Any, feature_names: Iterable[str] | None = None) -> Any:

@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bitclass._native import effective_threads
-from bitclass.arrays import Features, frame_columns, on_host
+from bitclass.arrays import Features, are_texts, frame_columns, on_host
 from bitclass.codes import MAX_BITS
 from bitclass.hash_function import MAX_COLUMNS, MAX_GAMMA, MIN_GAMMA
 from bitclass.labels import check_label_kinds
@@ -161,8 +161,13 @@ def check_rows(
     """Checked rows, labels and weights, with class weights applied."""
     X, y = on_host(X, "X"), on_host(y, "y")
     sample_weight = on_host(sample_weight, "sample_weight")
+    if are_texts(X) and len(X):
+        raise ValueError(
+            "X must have rows of numbers, found texts: use TextClassifier, which takes them"
+        )
+    _check_missing(y)
     kind = getattr(getattr(y, "dtype", None), "numpy_dtype", None)
-    if kind is not None and kind.kind in "iub" and not y.isna().any():
+    if kind is not None and kind.kind in "iub":
         y = y.to_numpy(dtype=kind)  # scikit-learn would make floats
     X = frame_columns(X, None if reset else getattr(estimator, "feature_names_in_", None))
     X, labels = validate_data(estimator, X, y, reset=reset, **ACCEPTED)
@@ -189,6 +194,21 @@ def check_rows(
             "a constant"
         )
     return X, labels, weights
+
+
+def _check_missing(y: Any) -> None:
+    """Raise an error that names the row of a missing label, which scikit-learn's does not."""
+    if getattr(y, "ndim", None) != 1:
+        return
+    if hasattr(y, "isna"):  # pandas
+        missing = np.asarray(y.isna())
+    elif y.dtype == object:
+        missing = np.array([isinstance(label, float) and label != label for label in y], bool)
+    else:
+        return
+    if missing.any():
+        row = int(missing.argmax())
+        raise ValueError(f"y must not contain missing values, found one in row {row}")
 
 
 def check_labels(labels: NDArray[Any]) -> NDArray[Any]:

@@ -25,6 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bitclass._native import thread_limit
 from bitclass._native.threads import training_threads
+from bitclass._warn import how_to_install
 from bitclass.arrays import Features, as_features
 from bitclass.checks import check_rows
 from bitclass.classifier import BinaryCodeClassifier
@@ -43,9 +44,7 @@ try:
     from dask.sizeof import sizeof
     from distributed import Client, Future, KilledWorker, futures_of
 except ImportError as error:  # pragma: no cover - only without the extra
-    raise ImportError(
-        "training on a cluster requires Dask; install it with: pip install 'bitclass[dask]'"
-    ) from error
+    raise ImportError(f"training on a cluster requires Dask; {how_to_install('dask')}") from error
 
 __all__ = ["ClusterError", "DaskBinaryCodeClassifier", "PartitionError"]
 
@@ -160,19 +159,21 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         local.__dict__.update(self.__dict__)
         return local
 
-    def predict(self, X: Any) -> da.Array:
+    def predict(self, X: Any, *, reject: float | None = None) -> da.Array:
         """Predict classes, lazily, on the workers.
 
         Parameters
         ----------
         X : as in `fit`
             Columns of data frames are selected by name if `fit` had feature names.
+        reject : float in [0, 1], optional
+            As in `BinaryCodeClassifier.predict`.
 
         Returns
         -------
         Dask array of shape (n_samples,)
         """
-        return self._lazy(X, "predict")[0]
+        return self._lazy(X, "predict", reject=reject)[0]
 
     def encode(self, X: Any) -> da.Array:
         """Lazy packed codes, a Dask array of shape (n_samples, ceil(n_bits / 8)), uint8."""

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from copy import copy
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from bitclass._native import ClusteredIndex, HammingIndex
 from bitclass._native.ngrams import HashedTexts, NgramFeatures, as_texts
 from bitclass._native.sparse import SparseRows
-from bitclass.arrays import Features, as_features, is_on_gpu, on_host
+from bitclass.arrays import Features, are_texts, as_features, is_on_gpu, on_host
 from bitclass.codes import unpack
 from bitclass.hash_function import FeatureBlock, HashFunction
 
@@ -182,6 +182,15 @@ class PackedModel:
     def classes_(self) -> NDArray[Any]:
         """The labels, under the name that scikit-learn's estimators have for them."""
         return self.classes
+
+    @property
+    def partial_fit(self) -> NoReturn:
+        """Packed models only predict: this raises an AttributeError that says how to add rows."""
+        raise AttributeError(
+            "a packed model only predicts; to add rows, load the estimator with "
+            "BinaryCodeClassifier.load(path), or TextClassifier.load(path) if it takes texts, from "
+            "a file that was saved with sums=True"
+        )
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -495,7 +504,7 @@ class PackedModel:
         Raises
         ------
         ImportError
-            If `onnx` is not installed: ``pip install 'bitclass[onnx]'``.
+            If `onnx` is not installed: ``pip install ".[onnx]"`` in the checkout.
         ValueError
             If `k` is out of range, the model is one of wide sparse rows or of text, or the file
             would exceed 2 GB.
@@ -649,7 +658,7 @@ class PackedModel:
         return logits
 
     def _rows(self, X: Any) -> Features:
-        if _are_texts(X) and (self.text is not None or len(X)):
+        if are_texts(X) and (self.text is not None or len(X)):
             if self.text is not None:
                 return HashedTexts(self.text, as_texts(X))
             if self.embedding is None:
@@ -719,13 +728,3 @@ def dtype_with(classes: NDArray[Any], label: Any) -> np.dtype[Any]:
             f"{label!r}"
         )
     return joined
-
-
-def _are_texts(X: Any) -> bool:
-    """Whether these are texts rather than rows of numbers."""
-    if isinstance(X, (str, bytes)):
-        return True
-    if getattr(X, "ndim", 1) != 1:
-        return False
-    first = next(iter(X), "") if hasattr(X, "__len__") else None
-    return isinstance(first, (str, bytes))

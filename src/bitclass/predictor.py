@@ -54,22 +54,25 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
             self.__dict__.update(before)
             raise
 
-    def predict(self, X: Features) -> NDArray[Any]:
+    def predict(self, X: Features, *, reject: float | None = None) -> NDArray[Any]:
         """Predict the nearest class, or the best of the rescored short list.
 
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
             An array on a GPU is predicted there: see `PackedModel.predict`.
+        reject : float in [0, 1], optional
+            Rows with a `typicality` below it get `unknown_label`; by default the parameter `reject`
+            of the estimator. `PaperClassifier` has no typicality, and cannot reject.
 
         Returns
         -------
         ndarray of shape (n_samples,)
         """
         if is_on_gpu(X):
-            return self.packed().predict(X)
+            return self.packed().predict(X, reject=reject)
         with self._predicting(X) as (model, X):
-            return model.predict(X)
+            return model.predict(X, reject=reject)
 
     def decision_function(self, X: Features) -> NDArray[np.float64]:
         """Class scores; the predicted class has the largest.

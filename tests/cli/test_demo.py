@@ -50,7 +50,7 @@ def test_a_missing_library_is_named_before_any_work():
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment()
     )
-    assert_one_line(done, 1, "pip install 'bitclass[plots,images]'")
+    assert_one_line(done, 1, 'pip install ".[plots,images]"')
 
 
 def test_an_unknown_image_format_is_refused(tmp_path):

@@ -74,7 +74,7 @@ def test_the_package_is_a_command():
 
 def test_a_service_needs_neither_scipy_nor_scikit_learn(tmp_path):
     """The image of packaging/Dockerfile has neither, nor Pillow."""
-    pytest.importorskip("starlette", reason="serving needs bitclass[serve]")
+    pytest.importorskip("starlette", reason="serving needs the extra serve")
     code = f"""
 import sys
 class Missing:

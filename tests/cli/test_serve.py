@@ -9,7 +9,7 @@ import pytest
 
 from .running import COMMAND, assert_refused, environment, problem
 
-pytest.importorskip("starlette", reason="serving needs bitclass[serve]")
+pytest.importorskip("starlette", reason="serving needs the extra serve")
 
 from bitclass import BinaryCodeClassifier
 

@@ -134,7 +134,11 @@ def test_input_errors_are_one_line(folder):
         (*predict, "texts.csv", "--text", "sentence"): ["sentence"],
         (*predict, "texts.csv", "--features", "text"): ["--features"],
         ("predict", "rows.safetensors", "texts.csv", "--text", "text"): ["--text", "3 features"],
-        ("predict", "rows.safetensors", "fly me"): ["fly me", "no such file"],
+        ("predict", "rows.safetensors", "fly me"): [
+            "fly me",
+            "takes 3 features per row, not texts",
+        ],
+        ("predict", "rows.safetensors", "new/"): ["new: no such file or folder"],
         (*fit, "--text", "sentence"): ["sentence"],
         (*fit, "--text", "text", "--features", "n"): ["--features"],
         (*fit, "--text", "text", "--extractor", "cnn"): ["--extractor", "model2vec:MODEL"],
@@ -142,6 +146,17 @@ def test_input_errors_are_one_line(folder):
         ("fit", "empty.csv", *fit[2:], "--text", "text"): ["empty.csv", "none in 40 texts"],
     }
     assert_refused({run: (run, None, words) for run, words in cases.items()}, folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_path"),
+    [("train.cvs", True), ("data/new", True), ("oslo", False), ("rain.", False), ("at 3/4", False)],
+)
+def test_a_text_that_looks_like_a_path_gives_a_warning(folder, text, is_path):
+    done = bitclass("predict", folder / "model.safetensors", text)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 2)
+    warning = f"bitclass: warning: {text}: no such file; it is classified as a text\n"
+    assert done.stderr == warning * is_path
 
 
 def test_a_json_line_without_text_is_refused_with_its_row(folder):

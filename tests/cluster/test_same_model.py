@@ -217,6 +217,9 @@ def test_predictions_are_lazy_and_those_of_the_local_model(client):
     rejecting = found.predict(rows[0])
     np.testing.assert_array_equal(rejecting.compute(), found.to_local().predict(X))
     assert (rejecting.compute() == -1).any()
+    np.testing.assert_array_equal(
+        found.predict(rows[0], reject=0).compute(), found.to_local().predict(X, reject=0)
+    )
 
 
 def test_learning_continues_from_the_sums_of_a_cluster(client):

@@ -221,7 +221,9 @@ def test_a_missing_library_is_named_with_its_extra(tmp_path, monkeypatch, name):
     paths, _ = make(name, tmp_path, X, Y)
     monkeypatch.delitem(sys.modules, "bitclass.io.tables", raising=False)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert_refused(paths[0], "requires pyarrow; install it with: pip install 'bitclass[parquet]'")
+    assert_refused(
+        paths[0], 'requires pyarrow; install it in the checkout with: pip install ".[parquet]"'
+    )
 
 
 def test_wrong_arguments(tmp_path):

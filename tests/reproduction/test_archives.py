@@ -13,7 +13,7 @@ from reproduction.archives import unpack
 
 from . import published_archives as archives
 
-Pillow = pytest.importorskip("PIL.Image", reason="images need bitclass[images]")
+Pillow = pytest.importorskip("PIL.Image", reason="images need the extra images")
 
 
 def labels(folder, part):

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("PIL", reason="images need bitclass[images]")
+pytest.importorskip("PIL", reason="images need the extra images")
 from PIL import Image
 
 from reproduction.__main__ import main

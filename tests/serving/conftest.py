@@ -44,7 +44,7 @@ def service(paths):
 @pytest.fixture(scope="session")
 def served():
     """A model of drawn images."""
-    pytest.importorskip("PIL", reason="the page needs bitclass[images]")
+    pytest.importorskip("PIL", reason="the page needs the extra images")
     return services.image_model()
 
 

@@ -46,6 +46,7 @@ def test_labels_and_best_classes_are_those_of_the_model(service, loaded, name):
         ("/predict", {"rows": [0] * 12}, 400, "rows must be lists of 12 numbers, found 0"),
         ("/predict", {"rows": [[0] * 11]}, 400, "row 0 must have 12 values, found 11"),
         ("/predict", {"rows": [[0] * 12, [0] * 11]}, 400, "row 1 must have 12 values, found 11"),
+        ("/predict/intents", {"rows": [[0, 1]]}, 400, '[0, 1]; send texts as {"texts": [...]}'),
         ("/predict", {"rows": [["a"] * 12]}, 400, "rows must be numbers of type FP64, found str"),
         ("/predict", {"rows": [[True] * 12]}, 400, "found bool"),
         (

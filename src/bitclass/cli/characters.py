@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass._warn import how_to_install
+
 __all__ = [
     "TRAINING_FACES",
     "UNSEEN_FACES",
@@ -44,8 +46,8 @@ def load_faces() -> dict[str, Any]:
         from PIL import ImageFont
     except ImportError as error:
         raise ImportError(
-            f"drawing characters needs matplotlib and Pillow ({error}); install them with: "
-            "pip install 'bitclass[plots,images]'"
+            f"drawing characters needs matplotlib and Pillow ({error}); "
+            f"{how_to_install('plots,images')}"
         ) from None
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     return {

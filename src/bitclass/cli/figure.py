@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bitclass._warn import how_to_install
+
 if TYPE_CHECKING:
     from bitclass.cli.evaluate import Evaluation
 
@@ -21,7 +23,7 @@ def draw(evaluation: Evaluation, facts: dict[str, Any]) -> Any:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
-            f"--figure needs matplotlib ({error}); install it with: pip install 'bitclass[plots]'"
+            f"--figure needs matplotlib ({error}); {how_to_install('plots')}"
         ) from None
     figure = Figure(figsize=(14, 4.6), layout="constrained", facecolor="white")
     figure.suptitle(

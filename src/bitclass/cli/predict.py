@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json as json_format
+import re
 import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from bitclass._warn import how_to_install, warn
 from bitclass.cli import options
 from bitclass.cli.console import as_text, format_size, pluralise, print_lines, progress_bars
 from bitclass.cli.data import (
@@ -134,9 +136,14 @@ def _texts_in_arguments(
             return given != Path("-") and not given.exists() and format_of(given) is None
         return True
 
-    if not takes_texts(model):
-        return None
     texts = [given for given in data if is_text(given)]
+    if not takes_texts(model):
+        if texts and not row_options.format and not _looks_like_path(str(texts[0])):
+            raise UsageError(
+                f"{texts[0]}: no such file or folder; the model takes {model.n_features} features "
+                "per row, not texts"
+            )
+        return None
     if Path() in data:  # an empty argument, perhaps from an unset variable
         raise UsageError("an argument is empty; expected texts, files, or - for standard input")
     if not texts or row_options.text or row_options.format:
@@ -144,8 +151,15 @@ def _texts_in_arguments(
     if len(texts) < len(data):
         raise UsageError(f"{texts[0]}: no such file; texts and files cannot be combined")
     given = [str(path) for path in texts]
+    if mistyped := [text for text in given if _looks_like_path(text)]:
+        warn(f"{mistyped[0]}: no such file; it is classified as a text")
     batch = Batch(None, None, 0, texts=given)
     return SimpleNamespace(n_rows=len(given), batches=lambda: (each for each in [batch]))
+
+
+def _looks_like_path(text: str) -> bool:
+    """Whether a text is one word that contains a slash or ends in a file extension."""
+    return re.fullmatch(r"\S*/\S*|\S+\.[a-zA-Z]\w{1,7}", text) is not None
 
 
 def _results(
@@ -238,9 +252,7 @@ def _write_parquet(file: IO[Any], results: Results) -> None:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise ImportError(
-            "Parquet needs pyarrow; install it with: pip install 'bitclass[parquet]'"
-        ) from None
+        raise ImportError(f"Parquet needs pyarrow; {how_to_install('parquet')}") from None
     # Written at the end: batches in which a column has only missing values do not tell its type.
     tables = [
         pyarrow.table(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._warn import printable
+from bitclass._warn import how_to_install, printable
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -43,8 +43,7 @@ def import_extra(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise ImportError(
-            f"images require {module.split('.')[0]}; install it with: "
-            "pip install 'bitclass[images]'"
+            f"images require {module.split('.')[0]}; {how_to_install('images')}"
         ) from error
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass._warn import how_to_install
 from bitclass.arrays import first_not_finite
 from bitclass.io.labels import common_dtype, convert, label_dtype
 from bitclass.io.source import (
@@ -500,8 +501,7 @@ def _open_files(paths: Sequence[Path], format: str | None, request: Request) -> 
         opener = getattr(import_module(f"bitclass.io.{module}"), name)
     except ImportError as error:
         raise DataFileError(
-            f"{paths[0]}: reading {format} requires pyarrow; "
-            "install it with: pip install 'bitclass[parquet]'"
+            f"{paths[0]}: reading {format} requires pyarrow; {how_to_install('parquet')}"
         ) from error
     first = opener(paths[0], request)
     others = replace(request, columns=tuple(first.columns))

@@ -1,5 +1,7 @@
 """HTTP service: Open Inference Protocol, plain JSON, metrics and a web page."""
 
+from bitclass._warn import how_to_install
+
 try:
     import httptools
     import orjson
@@ -7,9 +9,7 @@ try:
     import starlette
     import uvicorn
 except ImportError as error:
-    raise ImportError(
-        f"serving requires {error.name}; install it with: pip install 'bitclass[serve]'"
-    ) from error
+    raise ImportError(f"serving requires {error.name}; {how_to_install('serve')}") from error
 
 from bitclass.serving.app import Service
 from bitclass.serving.limits import Limits
@@ -26,4 +26,4 @@ __all__ = [
     "serve",
 ]
 
-del httptools, orjson, prometheus_client, starlette, uvicorn
+del how_to_install, httptools, orjson, prometheus_client, starlette, uvicorn

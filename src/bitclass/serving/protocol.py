@@ -131,8 +131,12 @@ def parse_plain(
     if kind != "rows":
         return Query(kind, _strings(values, [len(values)], kind), n_best, share)
     shape = [len(values), served.model.n_features]
-    if not isinstance(values[0], list):
-        raise RequestError(f"rows must be lists of {shape[1]} numbers, found {shown(values[0])}")
+    takes_texts = "texts" in served.inputs
+    if not isinstance(values[0], list) or (takes_texts and len(values[0]) != shape[1]):
+        hint = '; send texts as {"texts": [...]}' if takes_texts else ""
+        raise RequestError(
+            f"rows must be lists of {shape[1]} numbers, found {shown(values[0])}{hint}"
+        )
     return Query(kind, _numbers(values, "FP64", shape), n_best, share)
 
 

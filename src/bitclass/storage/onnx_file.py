@@ -15,6 +15,7 @@ from bitclass._native.prediction import (
     QUANTISED_MAX,
     QuantisedProjection,
 )
+from bitclass._warn import how_to_install
 from bitclass.hash_function import MAX_STANDARDISED, RbfAnchors
 from bitclass.model import PackedModel
 from bitclass.storage.atomic import atomic_write
@@ -45,9 +46,7 @@ def save_onnx(model: PackedModel, path: str | os.PathLike[str], k: int) -> None:
         import onnx
         from onnx import TensorProto, helper
     except ImportError:
-        raise ImportError(
-            "writing ONNX files requires onnx; install it with: pip install 'bitclass[onnx]'"
-        ) from None
+        raise ImportError(f"writing ONNX files requires onnx; {how_to_install('onnx')}") from None
     if model.hash_function.columns is not None:
         raise ValueError("models of wide sparse rows or of text cannot be exported to ONNX")
     if model.nbytes > _MAX_BYTES:
