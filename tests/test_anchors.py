@@ -154,7 +154,11 @@ def test_a_model_with_anchors_is_saved_and_loaded(tmp_path, projection):
     np.testing.assert_array_equal(estimator.predict(X), model.predict(X))
     if projection == "float32":
         np.testing.assert_array_equal(model.encode(X), classifier.encode(X))
-        np.testing.assert_array_equal(model.predict_proba(X), classifier.predict_proba(X))
+        # Sums of products in float32 may be rounded differently where arrays are aligned otherwise,
+        # by which a value of tanh moves to the next of its 8-bit steps.
+        found, expected = model.predict_proba(X), classifier.predict_proba(X)
+        assert np.mean(found == expected) > 0.99
+        np.testing.assert_allclose(found, expected, rtol=0.05)
     else:
         assert np.mean(model.predict(X) == classifier.predict(X)) > 0.9
     # A reader written from the specification gives the same codes, up to rounding of sums.
