@@ -51,7 +51,7 @@ def test_other_weights_are_refused(monkeypatch, tmp_path):
 )
 def test_without_a_package_one_line_says_what_to_install(monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
-    expected = rf"require {module.partition('.')[0]}; install it with: pip install 'bitcl"
+    expected = rf"require {module.partition('.')[0]}; install it in the checkout with: pip install"
     with pytest.raises(ImportError, match=expected):
         extractor_named("cnn,size=32").prepare(scene(64, 0))
 
