@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from typing import Any, TypeGuard
 
@@ -526,7 +527,7 @@ class Judged:
         others = np.exp(self.log_others(1.0 / temperature))
         return np.asarray(-self.gap / temperature - np.log1p(others))
 
-    @property
+    @cached_property
     def quadratic_scores(self) -> NDArray[np.float64]:
         """Quadratic scores (n,) of the probabilities: ``2 p_y - |p|^2``, at most 1."""
         inverse = 1.0 / self.temperature
@@ -534,7 +535,7 @@ class Judged:
         squares = (1.0 + np.exp(self.log_others(2.0 * inverse))) / total**2
         return np.asarray(2.0 * np.exp(-self.gap * inverse) / total - squares)
 
-    @property
+    @cached_property
     def temperature(self) -> float:
         """Temperature that calibrates the probabilities of the predicted classes.
 
