@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "arrays.hpp"
-#include "blas.hpp"
 #include "dispatch.hpp"
 #include "linear_algebra.hpp"
 #include "ngrams.hpp"
@@ -274,30 +273,6 @@ nb::object standardise_rows(nb::handle X, nb::handle shift, nb::handle factor, i
     return out.object;
 }
 
-// SciPy's functions for Cython, as it exports them: gemm, syrk, trsm and potrf.
-template <class Float>
-void use_blas_of(nb::handle capsules) {
-    const auto set = [&](auto& function, std::size_t i) {
-        const nb::object capsule = capsules[i];
-        void* const found = PyCapsule_GetPointer(capsule.ptr(), PyCapsule_GetName(capsule.ptr()));
-        if (found == nullptr) nb::raise_python_error();
-        function = reinterpret_cast<std::decay_t<decltype(function)>>(found);
-    };
-    Blas<Float>& functions = blas<Float>;
-    set(functions.gemm, 0);
-    set(functions.syrk, 1);
-    set(functions.trsm, 2);
-    set(functions.potrf, 3);
-}
-
-// BLAS counts in 32 bits.
-void require_blas(std::initializer_list<std::size_t> lengths) {
-    if (blas<double>.potrf == nullptr) refuse_value("use_blas: expected to be called first");
-    for (const std::size_t length : lengths) {
-        if (length > 0x7fffffff) refuse_value("arrays: expected lengths below 2**31, found " + std::to_string(length));
-    }
-}
-
 template <class Float>
 nb::object product_of(nb::handle a, bool a_transposed, nb::handle b, bool b_transposed, int n_threads) {
     const Array<const Float> left(a, "a", {kAny, kAny}), right(b, "b", {kAny, kAny});
@@ -306,7 +281,6 @@ nb::object product_of(nb::handle a, bool a_transposed, nb::handle b, bool b_tran
         const std::size_t found = right.shape(b_transposed);
         refuse_value("b: expected length " + std::to_string(k) + ", found " + std::to_string(found));
     }
-    require_blas({m, n, k});
     const NewArray<Float> out(m, n);
     const WithoutGil released;
     product<Float>({left.data(), left.shape(1), a_transposed}, {right.data(), right.shape(1), b_transposed}, m, n, k,
@@ -318,7 +292,6 @@ template <class Float>
 void add_gram_of(nb::handle X, nb::handle gram, int n_threads) {
     const Array<const Float> rows(X, "X", {kAny, kAny});
     const Array<double> sums(gram, "gram", {rows.shape(1), rows.shape(1)});
-    require_blas({rows.shape(0), rows.shape(1)});
     const WithoutGil released;
     add_gram(rows.data(), rows.shape(0), rows.shape(1), sums.data(), n_threads);
 }
@@ -327,7 +300,6 @@ template <class Float>
 bool factorise(nb::handle matrix, int n_threads) {
     const AnyArray any(matrix, "matrix", {kAny, kAny});
     const Array<Float> values(matrix, "matrix", {kAny, any.shape(0)});
-    require_blas({values.shape(0)});
     const WithoutGil released;
     return cholesky(values.data(), values.shape(0), n_threads);
 }
@@ -336,7 +308,6 @@ template <class Float>
 void solve_in_place(nb::handle lower, nb::handle b, bool transposed, int n_threads) {
     const Array<Float> values(b, "b", {kAny, kAny});
     const Array<const Float> factor(lower, "lower", {values.shape(1), values.shape(1)});
-    require_blas({values.shape(0), values.shape(1)});
     const WithoutGil released;
     solve_triangular(factor.data(), values.shape(1), values.data(), values.shape(0), transposed, n_threads);
 }
@@ -351,7 +322,6 @@ nb::tuple gradients_of_classes(nb::handle scores, nb::handle weights, nb::handle
     const FloatArray biases(bias, "bias", {n_classes}), shares(log_shares, "log_shares", {n_classes});
     const Labels y(labels, "labels", {m});
     const FloatArray of_rows(factors, "factors", {m});
-    require_blas({m, r, n_classes});
     const NewArray<float> inputs(m, r), slopes(m, n_classes);
     const auto [by_sign, by_tanh] = sharpness;
     const ClassLoss loss{W.data(), biases.data(), shares.data(), {by_sign, by_tanh}, n_signs, n_classes, r};
@@ -359,6 +329,19 @@ nb::tuple gradients_of_classes(nb::handle scores, nb::handle weights, nb::handle
         return class_gradients(loss, F.data(), m, y.data(), of_rows.data(), inputs.data(), slopes.data(), n_threads);
     });
     return nb::make_tuple(found, inputs.object, slopes.object);
+}
+
+nb::object probabilities_of_labels(nb::handle scores, nb::handle labels, nb::handle shifts, float sharpness,
+                                   int n_threads) {
+    const FloatArray S(scores, "scores", {kAny, kAny});
+    const std::size_t m = S.shape(0), n_classes = S.shape(1);
+    const Labels y(labels, "labels", {m});
+    const FloatArray of_classes(shifts, "shifts", {n_classes});
+    const NewArray<float> found(m);
+    without_gil([&] {
+        log_probabilities(S.data(), m, n_classes, y.data(), of_classes.data(), sharpness, found.data(), n_threads);
+    });
+    return found.object;
 }
 
 void step_of_adam(nb::handle left, nb::handle right, float rate, std::tuple<float, float> decay, float tiny,
@@ -370,7 +353,6 @@ void step_of_adam(nb::handle left, nb::handle right, float rate, std::tuple<floa
     const Array<float> square(squares, "squares", {k, r});
     std::optional<Array<float>> of_values;
     if (!signs.is_none()) of_values.emplace(signs, "signs", Shape{k, r});
-    require_blas({m, k, r});
     const AdamStep step{rate, {std::get<0>(decay), std::get<1>(decay)}, tiny};
     const WithoutGil released;
     adam_step(step, A.data(), B.data(), m, k, r, moved.data(), mean.data(), square.data(),
@@ -643,10 +625,6 @@ NB_MODULE(_kernels, m) {
         return run(X, shift, factor, n_threads);
     });
 
-    m.def("use_blas", [](nb::handle of_float, nb::handle of_double) {
-        use_blas_of<float>(of_float);
-        use_blas_of<double>(of_double);
-    });
     m.def("product", [](nb::handle a, bool a_transposed, nb::handle b, bool b_transposed, int n_threads) {
         const auto multiply = AnyArray(a, "a", {kAny, kAny}).is("float32") ? &product_of<float> : &product_of<double>;
         return multiply(a, a_transposed, b, b_transposed, n_threads);
@@ -664,6 +642,7 @@ NB_MODULE(_kernels, m) {
         (is_float ? &solve_in_place<float> : &solve_in_place<double>)(lower, b, transposed, n_threads);
     });
     m.def("class_gradients", &gradients_of_classes);
+    m.def("log_probabilities", &probabilities_of_labels);
     m.def("adam_step", &step_of_adam, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
           nb::arg(), nb::arg().none(), nb::arg());
     bind_paper(m);

@@ -31,8 +31,8 @@ struct Processor {
         unsigned saved = 0;
         __asm__("xgetbv" : "=a"(saved) : "c"(0) : "edx");
         if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;
-        // f16c, avx2
-        avx2 = has(saved, {1, 2}) && has(features, {29}) && has(b, {5});
+        // f16c and fma, avx2
+        avx2 = has(saved, {1, 2}) && has(features, {12, 29}) && has(b, {5});
         // bmi2, avx512f, dq, bw, vl; vbmi2, vnni, bitalg, vpopcntdq
         avx512 = avx2 && has(saved, {5, 6, 7}) && has(b, {8, 16, 17, 30, 31}) && has(c, {6, 11, 12, 14});
     }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "encode.hpp"
+#include "multiply.hpp"
 #include "paper/tiles.hpp"
 #include "refinement.hpp"
 #include "search.hpp"
@@ -20,6 +21,7 @@ struct Kernels {
     SparseKernels sparse;
     TrainingKernels training;
     RefinementKernels refinement;
+    BothProductKernels products;
     PaperKernels paper;
 };
 

@@ -1,6 +1,7 @@
 #include "linear_algebra.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "pool.hpp"
@@ -9,34 +10,101 @@ namespace bitclass {
 
 namespace {
 
-constexpr std::size_t kRowsPerTile = 256, kColumnsPerTile = 512;
-// Width of the tiles of a Gram matrix: narrow ones for few features, so that there are enough for all threads.
-constexpr std::size_t kMinGramTile = 128, kMaxGramTile = 512, kGramTiles = 8;
-// Width of the blocks of a triangular factor, and up to which size it is one block.
-constexpr std::size_t kBlock = 256, kMaxSingleBlock = 512;
+// Rows and columns per tile of a Gram matrix.
+constexpr std::size_t kGramRows = 192, kGramColumns = 1024;
+// Triangular factors are halved down to this size: the rest of the work is products.
+constexpr std::size_t kSmall = 64;
+constexpr std::size_t kRowsPerPart = 192;
 
-std::size_t block_width(std::size_t d) { return d <= kMaxSingleBlock ? std::max<std::size_t>(d, 1) : kBlock; }
+// The first half of a size, in whole blocks.
+std::size_t half_of(std::size_t n) { return chunks_of(n / 2, kSmall) * kSmall; }
+
+// The lower Cholesky factor of a small matrix (n, n), in place of its lower triangle.
+template <class Float>
+bool factorise_small(Float* matrix, std::size_t n, std::size_t stride) {
+    for (std::size_t j = 0; j < n; ++j) {
+        Float* const of_j = matrix + j * stride;
+        Float square = of_j[j];
+        for (std::size_t k = 0; k < j; ++k) square -= of_j[k] * of_j[k];
+        if (!(square > 0) || !std::isfinite(square)) return false;
+        of_j[j] = std::sqrt(square);
+        for (std::size_t i = j + 1; i < n; ++i) {
+            Float* const of_i = matrix + i * stride;
+            Float sum = of_i[j];
+            for (std::size_t k = 0; k < j; ++k) sum -= of_i[k] * of_j[k];
+            of_i[j] = sum / of_j[j];
+        }
+    }
+    return true;
+}
+
+// The inverse (n, n) of a small lower triangular matrix.
+template <class Float>
+std::vector<Float> inverse_of(const Float* lower, std::size_t n, std::size_t stride) {
+    std::vector<Float> inverse(n * n);
+    for (std::size_t i = 0; i < n; ++i) {
+        const Float* const row = lower + i * stride;
+        Float* const found = inverse.data() + i * n;
+        for (std::size_t k = 0; k < i; ++k) {
+            for (std::size_t j = 0; j <= k; ++j) found[j] -= row[k] * inverse[k * n + j];
+        }
+        for (std::size_t j = 0; j < i; ++j) found[j] /= row[i];
+        found[i] = Float{1} / row[i];
+    }
+    return inverse;
+}
+
+// Solves L x = b, or L' x = b, in place, for rows b (n_rows, n) that are `step` apart.
+template <class Float>
+void solve_rows(const Float* lower, std::size_t n, std::size_t stride, bool transposed, Float* b, std::size_t n_rows,
+                std::size_t step, int n_threads) {
+    if (n <= kSmall) {
+        const std::vector<Float> inverse = inverse_of(lower, n, stride);
+        const PackedMatrix<Float> packed({inverse.data(), n, !transposed}, n, n, 1);
+        parallel_for(chunks_of(n_rows, kRowsPerPart), n_threads, [&](std::size_t part) {
+            const std::size_t begin = part * kRowsPerPart, size = std::min(kRowsPerPart, n_rows - begin);
+            std::vector<Float> solution(size * n);
+            packed.multiply({b + begin * step, step}, size, solution.data(), n);
+            for (std::size_t i = 0; i < size; ++i) {
+                std::copy_n(solution.data() + i * n, n, b + (begin + i) * step);
+            }
+        });
+        return;
+    }
+    const std::size_t half = half_of(n), rest = n - half;
+    const Float* const corner = lower + half * stride;  // (rest, half)
+    const auto solve = [&](bool second) {
+        const std::size_t at = second ? half : 0;
+        solve_rows(lower + at * stride + at, second ? rest : half, stride, transposed, b + at, n_rows, step, n_threads);
+    };
+    solve(transposed);
+    if (transposed) {
+        multiply<Float>({b + half, step}, {corner, stride}, n_rows, half, rest, b, step, Store::kSubtract, false,
+                        n_threads);
+    } else {
+        multiply<Float>({b, step}, {corner, stride, true}, n_rows, rest, half, b + half, step, Store::kSubtract, false,
+                        n_threads);
+    }
+    solve(!transposed);
+}
 
 template <class Float>
-bool factorise_block(Float* block, std::size_t size, std::size_t stride) {
-    char upper = 'U';  // of the transpose that LAPACK sees
-    int n = static_cast<int>(size), lda = static_cast<int>(stride), info = 0;
-    blas<Float>.potrf(&upper, &n, block, &lda, &info);
-    return info == 0;
+bool factorise(Float* matrix, std::size_t n, std::size_t stride, int n_threads) {
+    if (n <= kSmall) return factorise_small(matrix, n, stride);
+    const std::size_t half = half_of(n), rest = n - half;
+    Float* const corner = matrix + half * stride;
+    if (!factorise(matrix, half, stride, n_threads)) return false;
+    solve_rows(matrix, half, stride, false, corner, rest, stride, n_threads);
+    multiply<Float>({corner, stride}, {corner, stride, true}, rest, rest, half, corner + half, stride,
+                    Store::kSubtract, true, n_threads);
+    return factorise(corner + half, rest, stride, n_threads);
 }
 
 }  // namespace
 
 template <class Float>
 void product(Matrix<Float> a, Matrix<Float> b, std::size_t m, std::size_t n, std::size_t k, Float* out, int n_threads) {
-    const std::size_t n_rows = rows_per_part(m), n_row_tiles = chunks_of(m, n_rows);
-    parallel_for(n_row_tiles * chunks_of(n, kColumnsPerTile), n_threads, [&](std::size_t tile) {
-        const std::size_t row = tile % n_row_tiles * n_rows, column = tile / n_row_tiles * kColumnsPerTile;
-        const Matrix<Float> of_a{a.data + row * (a.transposed ? 1 : a.stride), a.stride, a.transposed};
-        const Matrix<Float> of_b{b.data + column * (b.transposed ? b.stride : 1), b.stride, b.transposed};
-        const std::size_t n_columns = std::min(kColumnsPerTile, n - column);
-        multiply(of_a, of_b, std::min(n_rows, m - row), n_columns, k, out + row * n + column, n);
-    });
+    multiply(a, b, m, n, k, out, n, Store::kSet, false, n_threads);
 }
 
 template void product(Matrix<float>, Matrix<float>, std::size_t, std::size_t, std::size_t, float*, int);
@@ -44,28 +112,25 @@ template void product(Matrix<double>, Matrix<double>, std::size_t, std::size_t, 
 
 template <class Float>
 void add_gram(const Float* x, std::size_t n, std::size_t d, double* gram, int n_threads) {
-    const std::size_t width = std::clamp(chunks_of(d, kGramTiles * 16) * 16, kMinGramTile, kMaxGramTile);
-    const std::size_t n_tiles = chunks_of(d, width);
-    parallel_for(n_tiles * (n_tiles + 1) / 2, n_threads, [&](std::size_t tile) {
-        std::size_t i = 0;
-        for (; tile > i; ++i) tile -= i + 1;  // tile j <= i of the lower triangle
-        const std::size_t row = i * width, column = tile * width;
-        const std::size_t n_rows = std::min(width, d - row), n_columns = std::min(width, d - column);
+    const PackedMatrix<Float> packed({x, d}, n, d, n_threads);
+    const std::size_t n_row_tiles = chunks_of(d, kGramRows), n_column_tiles = chunks_of(d, kGramColumns);
+    parallel_for(n_row_tiles * n_column_tiles, n_threads, [&](std::size_t tile) {
+        const std::size_t row = (n_row_tiles - 1 - tile / n_column_tiles) * kGramRows;
+        const std::size_t column = tile % n_column_tiles * kGramColumns;
+        const std::size_t n_rows = std::min(kGramRows, d - row), end = std::min(column + kGramColumns, row + n_rows);
+        if (end <= column) return;  // above the diagonal
+        const std::size_t n_columns = end - column;
         std::vector<Float> part(n_rows * n_columns);
-        const bool on_diagonal = i == tile;
-        if (on_diagonal) {
-            multiply_by_itself(x + row, d, n, n_rows, part.data());
-        } else {
-            multiply<Float>({x + row, d, true}, {x + column, d}, n_rows, n_columns, n, part.data(), n_columns);
-        }
+        packed.multiply({x + row, d, true}, n_rows, column, end, part.data(), n_columns);
         for (std::size_t r = 0; r < n_rows; ++r) {
             double* sums = gram + (row + r) * d + column;
-            const std::size_t end = on_diagonal ? r + 1 : n_columns;
-            for (std::size_t c = 0; c < end; ++c) sums[c] += static_cast<double>(part[r * n_columns + c]);
+            const std::size_t n_below = std::min(n_columns, row + r + 1 > column ? row + r + 1 - column : 0);
+            for (std::size_t c = 0; c < n_below; ++c) sums[c] += static_cast<double>(part[r * n_columns + c]);
         }
-        for (std::size_t c = 0; c < n_columns; ++c) {  // mirrored
-            double* sums = gram + (column + c) * d + row;
-            for (std::size_t r = on_diagonal ? c + 1 : 0; r < n_rows; ++r) sums[r] = gram[(row + r) * d + column + c];
+        for (std::size_t r = 0; r < n_rows; ++r) {  // mirrored
+            for (std::size_t c = column; c < std::min(end, row + r); ++c) {
+                gram[c * d + row + r] = gram[(row + r) * d + c];
+            }
         }
     });
 }
@@ -75,25 +140,8 @@ template void add_gram(const double*, std::size_t, std::size_t, double*, int);
 
 template <class Float>
 bool cholesky(Float* matrix, std::size_t d, int n_threads) {
-    const std::size_t width = block_width(d);
-    const auto at = [&](std::size_t row, std::size_t column) { return matrix + row * d + column; };
-    for (std::size_t begin = 0; begin < d; begin += width) {
-        const std::size_t size = std::min(width, d - begin), rest = begin + size;
-        if (!factorise_block(at(begin, begin), size, d)) return false;
-        const std::size_t n_below = chunks_of(d - rest, width);
-        parallel_for(n_below, n_threads, [&](std::size_t tile) {
-            const std::size_t row = rest + tile * width;
-            solve_rows(at(begin, begin), d, size, false, at(row, begin), std::min(width, d - row));
-        });
-        parallel_for(n_below * (n_below + 1) / 2, n_threads, [&](std::size_t tile) {
-            std::size_t i = 0;
-            for (; tile > i; ++i) tile -= i + 1;
-            const std::size_t row = rest + i * width, column = rest + tile * width;
-            multiply<Float>({at(row, begin), d}, {at(column, begin), d, true}, std::min(width, d - row),
-                            std::min(width, d - column), size, at(row, column), d, -1, 1);
-        });
-    }
-    for (std::size_t row = 0; row < d; ++row) std::fill(at(row, row) + 1, at(row, 0) + d, Float{0});
+    if (!factorise(matrix, d, d, n_threads)) return false;
+    for (std::size_t row = 0; row < d; ++row) std::fill(matrix + row * d + row + 1, matrix + (row + 1) * d, Float{0});
     return true;
 }
 
@@ -102,25 +150,7 @@ template bool cholesky(double*, std::size_t, int);
 
 template <class Float>
 void solve_triangular(const Float* lower, std::size_t d, Float* b, std::size_t k, bool transposed, int n_threads) {
-    const std::size_t width = block_width(d), n_blocks = chunks_of(d, width), n_rows = rows_per_part(k);
-    for (std::size_t step = 0; step < n_blocks; ++step) {
-        const std::size_t begin = (transposed ? n_blocks - 1 - step : step) * width, size = std::min(width, d - begin);
-        parallel_for(chunks_of(k, n_rows), n_threads, [&](std::size_t part) {
-            const std::size_t row = part * n_rows;
-            solve_rows(lower + begin * d + begin, d, size, transposed, b + row * d + begin, std::min(n_rows, k - row));
-        });
-        // What is solved leaves the right-hand sides of the blocks that follow.
-        const std::size_t first = transposed ? 0 : begin + size, end = transposed ? begin : d;
-        const std::size_t n_row_tiles = chunks_of(k, kRowsPerTile), n_tiles = chunks_of(end - first, kColumnsPerTile);
-        parallel_for(n_row_tiles * n_tiles, n_threads, [&](std::size_t tile) {
-            const std::size_t row = tile % n_row_tiles * kRowsPerTile;
-            const std::size_t column = first + tile / n_row_tiles * kColumnsPerTile;
-            const Matrix<Float> factor = transposed ? Matrix<Float>{lower + begin * d + column, d}
-                                                    : Matrix<Float>{lower + column * d + begin, d, true};
-            multiply<Float>({b + row * d + begin, d}, factor, std::min(kRowsPerTile, k - row),
-                            std::min(kColumnsPerTile, end - column), size, b + row * d + column, d, -1, 1);
-        });
-    }
+    solve_rows(lower, d, d, transposed, b, k, d, n_threads);
 }
 
 template void solve_triangular(const float*, std::size_t, float*, std::size_t, bool, int);

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "blas.hpp"
+#include "multiply.hpp"
 
 namespace bitclass {
 

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <vector>
 
-#include "blas.hpp"
 #include "dispatch.hpp"
+#include "multiply.hpp"
 #include "pool.hpp"
 #include "training.hpp"
 
@@ -15,6 +15,7 @@ namespace bitclass {
 namespace {
 
 constexpr double kTiny = 1e-9;  // least probability in a logarithm
+constexpr std::size_t kRowsPerPart = 24;  // whole tiles of a product
 
 }  // namespace
 
@@ -29,7 +30,9 @@ double class_gradients(const ClassLoss& loss, float* scores, std::size_t m, cons
             shifts[kind].push_back(loss.bias[c] * loss.sharpness[kind] + loss.log_shares[c]);
         }
     }
-    const std::size_t n_rows = rows_per_part(m);
+    const PackedMatrix<float> transposed({loss.weights, r, true}, r, n_classes, n_threads);
+    const PackedMatrix<float> weights({loss.weights, r}, n_classes, r, n_threads);
+    const std::size_t n_rows = kRowsPerPart;
     std::vector<double> losses(chunks_of(m, n_rows));
     parallel_for(losses.size(), n_threads, [&](std::size_t part) {
         const std::size_t begin = part * n_rows, end = std::min(m, begin + n_rows);
@@ -43,8 +46,7 @@ double class_gradients(const ClassLoss& loss, float* scores, std::size_t m, cons
                 std::copy(row, row + r, inputs + i * r);
             }
         }
-        const Matrix<float> weights{loss.weights, r}, transposed{loss.weights, r, true};
-        multiply<float>({inputs + begin * r, r}, transposed, end - begin, n_classes, r, by_rows, n_classes);
+        transposed.multiply({inputs + begin * r, r}, end - begin, by_rows, n_classes);
         for (std::size_t i = begin; i < end; ++i) {
             const std::size_t kind = i < loss.n_signs ? 0 : 1;
             const auto label = static_cast<std::size_t>(labels[i]);
@@ -53,27 +55,34 @@ double class_gradients(const ClassLoss& loss, float* scores, std::size_t m, cons
             losses[part] -= factors[i] * std::log(probability + kTiny);
         }
         std::vector<float> gradient((end - begin) * r);
-        multiply<float>({by_rows, n_classes}, weights, end - begin, r, n_classes, gradient.data(), r);
+        weights.multiply({by_rows, n_classes}, end - begin, gradient.data(), r);
         level.by_tanh(gradient.data(), scores + begin * r, gradient.size());
     });
     return std::accumulate(losses.begin(), losses.end(), 0.0);
 }
 
+void log_probabilities(const float* scores, std::size_t m, std::size_t n_classes, const std::intptr_t* labels,
+                       const float* shifts, float sharpness, float* out, int n_threads) {
+    require_classes(labels, m, n_classes, "labels");
+    const std::size_t n_rows = kRowsPerPart;
+    parallel_for(chunks_of(m, n_rows), n_threads, [&](std::size_t part) {
+        for (std::size_t i = part * n_rows; i < std::min(m, (part + 1) * n_rows); ++i) {
+            const auto label = static_cast<std::size_t>(labels[i]);
+            out[i] =
+                kernels().refinement.log_probability(scores + i * n_classes, shifts, n_classes, sharpness, label);
+        }
+    });
+}
+
 void adam_step(const AdamStep& step, const float* left, const float* right, std::size_t m, std::size_t k,
                std::size_t r, float* values, float* means, float* squares, float* signs, int n_threads) {
     const RefinementKernels& level = kernels().refinement;
-    const std::size_t n_rows = rows_per_part(k);
+    const PackedMatrix<float> packed({right, r}, m, r, n_threads);
+    const std::size_t n_rows = kRowsPerPart;
     parallel_for(chunks_of(k, n_rows), n_threads, [&](std::size_t part) {
         const std::size_t begin = part * n_rows, size = std::min(n_rows, k - begin), at = begin * r;
         std::vector<float> gradient(size * r);
-        if (r == 1) {  // which BLAS does not do well
-            for (std::size_t i = 0; i < m; ++i) {
-                const float* const row = left + i * k + begin;
-                for (std::size_t j = 0; j < size; ++j) gradient[j] += row[j] * right[i];
-            }
-        } else {
-            multiply<float>({left + begin, k, true}, {right, r}, size, r, m, gradient.data(), r);
-        }
+        packed.multiply({left + begin, k, true}, size, gradient.data(), r);
         level.adam(step, gradient.data(), values + at, means + at, squares + at, size * r);
         if (signs == nullptr) return;
         level.clip(values + at, size * r);

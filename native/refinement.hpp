@@ -29,6 +29,11 @@ struct ClassLoss {
 double class_gradients(const ClassLoss& loss, float* scores, std::size_t m, const std::intptr_t* labels,
                        const float* factors, float* inputs, float* slopes, int n_threads);
 
+// Logarithms of the probabilities (m) of the labels by the softmax of scores (m, n_classes) * sharpness + shifts.
+// Throws std::invalid_argument for a label that is no class.
+void log_probabilities(const float* scores, std::size_t m, std::size_t n_classes, const std::intptr_t* labels,
+                       const float* shifts, float sharpness, float* out, int n_threads);
+
 // One step of Adam.
 struct AdamStep {
     float rate;      // with the bias corrections of both moments
@@ -48,6 +53,9 @@ struct RefinementKernels {
     // Class scores to slopes, in place; returns the probability of the label.
     float (*slopes)(float* scores, const float* shifts, std::size_t n, float sharpness, float factor,
                     std::size_t label);
+    // Logarithm of the probability of the label.
+    float (*log_probability)(const float* scores, const float* shifts, std::size_t n, float sharpness,
+                             std::size_t label);
     // gradient * (1 - values^2), in place of values
     void (*by_tanh)(const float* gradient, float* values, std::size_t n);
     void (*adam)(const AdamStep& step, const float* gradient, float* values, float* means, float* squares,

@@ -1,7 +1,13 @@
-// AVX2 with F16C.
+// AVX2 with F16C and FMA.
 
 constexpr std::size_t kVectorBytes = 32;
 #include "vectors.hpp"
+
+inline Floats fused(Floats a, Floats b, Floats c) { return (Floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+inline Doubles fused(Doubles a, Doubles b, Doubles c) {
+    return (Doubles)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+}
+constexpr std::size_t kProductRows = 6;
 
 struct Isa : IsaDefaults<Isa> {
     static Bytes count(Bytes bytes) {

@@ -3,6 +3,13 @@
 constexpr std::size_t kVectorBytes = 64;
 #include "vectors.hpp"
 
+// a * b + c with one rounding; rows of a tile of a product that fit in the registers.
+inline Floats fused(Floats a, Floats b, Floats c) { return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+inline Doubles fused(Doubles a, Doubles b, Doubles c) {
+    return (Doubles)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+}
+constexpr std::size_t kProductRows = 12;
+
 struct LaneNumbers {
     std::uint8_t of[64];
     constexpr LaneNumbers() : of{} {

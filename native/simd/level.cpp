@@ -24,6 +24,7 @@ namespace {
 
 #include "../paper/loops.hpp"
 #include "encode_loops.hpp"
+#include "product_loops.hpp"
 #include "refinement_loops.hpp"
 #include "search_loops.hpp"
 #include "sparse_loops.hpp"
@@ -32,6 +33,7 @@ namespace {
 }  // namespace
 
 extern const Kernels kernels;
-const Kernels kernels = {kSearchKernels, kEncodeKernels, kSparseKernels, kTrainingKernels, kRefinementKernels, kPaperKernels};
+const Kernels kernels = {kSearchKernels,     kEncodeKernels,  kSparseKernels, kTrainingKernels,
+                         kRefinementKernels, kProductKernels, kPaperKernels};
 
 }  // namespace bitclass::BITCLASS_LEVEL

@@ -3,6 +3,12 @@
 constexpr std::size_t kVectorBytes = 16;
 #include "vectors.hpp"
 
+inline Floats fused(Floats a, Floats b, Floats c) { return (Floats)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+inline Doubles fused(Doubles a, Doubles b, Doubles c) {
+    return (Doubles)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
+}
+constexpr std::size_t kProductRows = 12;
+
 struct Isa : IsaDefaults<Isa> {
     static Bytes count(Bytes bytes) { return (Bytes)vcntq_u8((uint8x16_t)bytes); }
     static Bytes add_saturated(Bytes a, Bytes b) { return (Bytes)vqaddq_u8((uint8x16_t)a, (uint8x16_t)b); }

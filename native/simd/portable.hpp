@@ -3,6 +3,12 @@
 constexpr std::size_t kVectorBytes = 16;
 #include "vectors.hpp"
 
+template <class V>
+inline V fused(V a, V b, V c) {
+    return a * b + c;
+}
+constexpr std::size_t kProductRows = 4;
+
 struct Isa : IsaDefaults<Isa> {
     static Bytes count(Bytes bytes) {
         using Words = Vector<std::uint32_t>;  // shifts of bytes are slow

@@ -85,8 +85,45 @@ void clip(float* values, std::size_t n) {
     });
 }
 
+inline float largest_lane(const Block& block) {
+    float lanes[kLanes];
+    std::memcpy(lanes, &block, sizeof lanes);
+    float most = lanes[0];
+    for (const float lane : lanes) most = lane > most ? lane : most;
+    return most;
+}
+
+inline float sum_of_lanes(const Block& block) {
+    float lanes[kLanes];
+    std::memcpy(lanes, &block, sizeof lanes);
+    float total = 0.0f;
+    for (const float lane : lanes) total += lane;
+    return total;
+}
+
+constexpr float kLowest = -3e38f;
+
+float log_probability(const float* scores, const float* shifts, std::size_t n, float sharpness, std::size_t label) {
+    Block highest = block_of(kLowest), sums = block_of(0.0f);
+    const auto logits = [&](std::size_t at) {
+        Block block = load_block(scores + at, n - at);
+        const Block shift = load_block(shifts + at, n - at, kLowest);
+        each_part([&](std::size_t part) { block.part[part] = block.part[part] * sharpness + shift.part[part]; });
+        return block;
+    };
+    for (std::size_t at = 0; at < n; at += kLanes) {
+        const Block block = logits(at);
+        each_part([&](std::size_t part) { highest.part[part] = larger(highest.part[part], block.part[part]); });
+    }
+    const float most = largest_lane(highest);
+    for (std::size_t at = 0; at < n; at += kLanes) {
+        const Block block = logits(at);
+        each_part([&](std::size_t part) { sums.part[part] += exp_of(block.part[part] - most); });
+    }
+    return scores[label] * sharpness + shifts[label] - most - __builtin_logf(sum_of_lanes(sums));
+}
+
 float slopes(float* scores, const float* shifts, std::size_t n, float sharpness, float factor, std::size_t label) {
-    constexpr float kLowest = -3e38f;
     Block highest = block_of(kLowest);
     for (std::size_t at = 0; at < n; at += kLanes) {
         Block block = load_block(scores + at, n - at);
@@ -97,10 +134,7 @@ float slopes(float* scores, const float* shifts, std::size_t n, float sharpness,
         });
         store_block(scores + at, block, n - at);
     }
-    float lanes[kLanes];
-    std::memcpy(lanes, &highest, sizeof lanes);
-    float most = lanes[0];
-    for (const float lane : lanes) most = lane > most ? lane : most;
+    const float most = largest_lane(highest);
     Block sums = block_of(0.0f);
     for (std::size_t at = 0; at < n; at += kLanes) {
         Block block = load_block(scores + at, n - at, kLowest);
@@ -110,9 +144,7 @@ float slopes(float* scores, const float* shifts, std::size_t n, float sharpness,
         });
         store_block(scores + at, block, n - at);
     }
-    std::memcpy(lanes, &sums, sizeof lanes);
-    float total = 0.0f;
-    for (const float lane : lanes) total += lane;
+    const float total = sum_of_lanes(sums);
     const float probability = scores[label] / total, size = sharpness * factor, scale = size / total;
     transform(scores, n, scores, [scale](Floats x) { return x * scale; });
     scores[label] -= size;
@@ -143,4 +175,5 @@ void adam(const AdamStep& step, const float* __restrict gradient, float* __restr
     }
 }
 
-constexpr RefinementKernels kRefinementKernels = {&tanh_in_place, &signs_of, &slopes, &by_tanh, &adam, &clip};
+constexpr RefinementKernels kRefinementKernels = {&tanh_in_place, &signs_of, &slopes, &log_probability,
+                                                  &by_tanh, &adam, &clip};

@@ -17,6 +17,7 @@ using Vector __attribute__((vector_size(kVectorBytes))) = Lane;
 using Bytes = Vector<std::uint8_t>;
 using Shorts = Vector<std::uint16_t>;
 using Floats = Vector<float>;
+using Doubles = Vector<double>;
 using Integers = Vector<std::int32_t>;
 constexpr std::size_t kFloats = kVectorBytes / sizeof(float);
 

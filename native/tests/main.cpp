@@ -8,10 +8,12 @@ int main() {
     tests::test_ngrams();
     for (const Level& level : available_levels()) {
         use_level(level.name);
+        use_products(level.kernels.products);
         tests::test_search();
         tests::test_encode();
         tests::test_sparse();
         tests::test_class_sums();
+        tests::test_products();
         tests::test_paper();
         std::printf("%s: ok\n", level.name);
     }

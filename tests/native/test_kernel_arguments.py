@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from bitclass._native import _kernels
-from bitclass._native.linear_algebra import use_blas
 
 from .training_problems import Problem, strided
 
@@ -53,7 +52,6 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     sums = {"tables": np.zeros((1, 21)), "sums": np.zeros((2, 1, 3, 3))}
     update = {"n_bits": 10, "values": np.zeros(41), "log_step": 0.0}
     by_class = {"labels": p.y, "row_weights": p.row_weights, "sums": np.zeros((3, 4))}
-    use_blas()
     floats = np.zeros((6, 10), np.float32)
     loss = {
         "weights": np.ones((3, 10), np.float32),

@@ -22,13 +22,13 @@ from bitclass.training.closed_form import (
     _rotated,
     _shrunken_means,
     best_temperature,
-    choose_penalties,
     closed_form,
     leave_one_out,
 )
 from bitclass.training.sums import Sums
 
 from .learning import problem, sample_of, scatter_of, sums_of
+from .learning import settings as settings_of
 
 
 def whitening_of(X, y, alpha=0.1, n_extra=0, own_units=False, **given):
@@ -104,7 +104,7 @@ def test_the_penalty_of_the_highest_likelihood_is_chosen():
     for noise, n in ((0.5, 2000), (6.0, 80)):
         X, y = problem(n=n, d=12, n_classes=8, noise=noise)
         scatter = scatter_of(X, y)
-        best, _ = choose_penalties(scatter.sums, sample_of(X, y), None)
+        best, _ = Whitenings(scatter.sums, sample_of(X, y), settings_of()).penalties
         tried = {
             alpha: leave_one_out(scatter, alpha, best.own_units, X - scatter.centre, y, np.ones(n))
             for alpha in module.ALPHAS
@@ -128,7 +128,7 @@ def test_the_best_temperature_is_the_most_likely_one(seed, unit, uneven):
         logits = scores / temperature + np.log(shares)
         return np.mean(logits[at] - np.log(np.exp(logits).sum(axis=1)))
 
-    found, best, accuracy = best_temperature(scores * unit, at, None, np.log(shares))
+    found, best, accuracy = best_temperature(scores * unit, y, None, np.log(shares))
     assert best == pytest.approx(likelihood(found / unit), abs=1e-4)
     assert best >= max(likelihood(other) for other in np.geomspace(0.05, 20, 40)) - 2e-3
     assert accuracy == np.mean((scores / (found / unit) + np.log(shares)).argmax(axis=1) == y)
@@ -180,7 +180,7 @@ def test_the_hash_function_gives_the_scores_of_the_coordinates(shift):
     X = X * np.logspace(-2, 2, 6) + shift * np.logspace(-2, 2, 6)
     sums = Sums(X.mean(axis=0), X.std(axis=0))
     sums.add(X, y, np.ones(90))
-    whitening = Whitenings(sums, (Penalty(0.1, False),) * 2, sample_of(X, y), 16).closed
+    whitening = Whitenings(sums, sample_of(X, y), settings_of(), (Penalty(0.1, False),) * 2).closed
     rng = np.random.default_rng(0)
     Q, t = rng.standard_normal((whitening.means.shape[1], 20)), rng.standard_normal(20)
     found = whitening.hash_function(Q, t)
@@ -197,11 +197,13 @@ def test_refinement_of_very_many_classes_keeps_the_penalty_of_the_closed_form():
     X = 3.0 * np.sin(y[:, None] * np.arange(8.0))
     X += np.random.default_rng(0).standard_normal(X.shape)
     penalties = Penalty(0.1, False), Penalty(10.0, False)
-    whitenings = Whitenings(sums_of(X, y), penalties, sample_of(X, y), 16)
+    whitenings = Whitenings(sums_of(X, y), sample_of(X, y), settings_of(), penalties)
     assert whitenings.start is whitenings.closed
     assert whitenings.start.alpha == 0.1
     few = y < 2000
-    of_few = Whitenings(sums_of(X[few], y[few]), penalties, sample_of(X[few], y[few]), 16)
+    of_few = Whitenings(
+        sums_of(X[few], y[few]), sample_of(X[few], y[few]), settings_of(), penalties
+    )
     assert of_few.start.alpha == 10.0
 
 
@@ -256,7 +258,7 @@ def test_means_that_differ_in_few_directions_are_shrunken_to_these():
     true[:, :2] = 4.0 * rng.standard_normal((30, 2))
     X = true[y] + rng.standard_normal((300, 100))
     sums, rows = sums_of(X, y), sample_of(X, y)
-    whitening = Whitenings(sums, choose_penalties(sums, rows, None), rows, 64).closed
+    whitening = Whitenings(sums, rows, settings_of(64)).closed
     kept = np.linalg.norm(whitening.means, axis=0)
     A = whitening.rows(X, slice(None))
     raw = np.linalg.norm([A[y == c].mean(axis=0) for c in range(30)], axis=0)
@@ -319,7 +321,7 @@ def test_rotations_are_orthonormal_and_balance_the_bits():
 def model_of(X, y, n_bits=32, seed=0, weights=None, kind=None, **given):
     sums = sums_of(X, y, weights, **given)
     rows = sample_of(X, y, weights)
-    whitening = Whitenings(sums, choose_penalties(sums, rows, None), rows, n_bits).closed
+    whitening = Whitenings(sums, rows, settings_of(n_bits)).closed
     return closed_form(whitening, n_bits, 0.7, seed, kind)
 
 

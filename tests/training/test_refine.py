@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bitclass import BinaryCodeClassifier, PackedModel
 from bitclass.codes import pack
 from bitclass.hash_function import HashFunction
-from bitclass.training.closed_form import Kind, Whitenings, choose_penalties, closed_form
+from bitclass.training.closed_form import Kind, Whitenings, closed_form
 from bitclass.training.fit import _parts, fit_model, judged_groups
 from bitclass.training.refine import (
     Judged,
@@ -243,7 +243,7 @@ def hard(n=1500, seed=0):
 
 def closed_of(X, y, n_bits=32):
     sums, rows = sums_of(X, y), sample_of(X, y)
-    start = Whitenings(sums, choose_penalties(sums, rows, None), rows, n_bits).start
+    start = Whitenings(sums, rows, settings_of(n_bits)).start
     return closed_form(start, n_bits, 0.7, 0, Kind("rotation"))
 
 

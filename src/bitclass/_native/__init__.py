@@ -18,6 +18,7 @@ from bitclass._native.training import (
     adam_step,
     class_gradients,
     class_sums,
+    log_probabilities,
     standardise,
 )
 
@@ -34,6 +35,7 @@ __all__ = [
     "class_sums",
     "effective_threads",
     "get_config",
+    "log_probabilities",
     "product",
     "quantise",
     "set_num_threads",

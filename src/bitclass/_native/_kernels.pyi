@@ -156,9 +156,6 @@ def class_sums(
 def standardise(
     X: NDArray[Any], shift: NDArray[Any], factor: NDArray[Any], n_threads: int, /
 ) -> NDArray[Any]: ...
-
-# SciPy's functions for Cython, as capsules: gemm, syrk, trsm, potrf of float32 and of float64.
-def use_blas(of_float: list[object], of_double: list[object], /) -> None: ...
 def product(
     a: NDArray[Any], a_transposed: bool, b: NDArray[Any], b_transposed: bool, n_threads: int, /
 ) -> NDArray[Any]: ...
@@ -169,6 +166,14 @@ def cholesky(matrix: NDArray[Any], n_threads: int, /) -> bool: ...
 def solve_triangular(
     lower: NDArray[Any], b: NDArray[Any], transposed: bool, n_threads: int, /
 ) -> None: ...
+def log_probabilities(
+    scores: NDArray[np.float32],
+    labels: NDArray[np.intp],
+    shifts: NDArray[np.float32],
+    sharpness: float,
+    n_threads: int,
+    /,
+) -> NDArray[np.float32]: ...
 
 # The loss, the inputs and the slopes.
 def class_gradients(

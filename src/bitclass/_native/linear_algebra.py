@@ -1,12 +1,11 @@
 """Large products and factorisations of training, in tiles on the threads of the kernels.
 
-Tiles are computed by SciPy's BLAS and LAPACK on one thread each. They depend on the shapes alone,
-so results do not depend on the number of threads; and no thread of BLAS spins while it waits.
+Every entry is summed in one order, so results do not depend on the number of threads; and no thread
+of BLAS spins while it waits.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,20 +14,10 @@ from numpy.typing import NDArray
 from bitclass._native import _kernels
 from bitclass._native.threads import effective_threads
 
-__all__ = ["add_gram", "cholesky", "product", "solve_triangular", "use_blas"]
+__all__ = ["add_gram", "cholesky", "product", "solve_triangular"]
 
 # Rows per float32 product of a Gram matrix: more would lose digits.
 _BLOCK_ROWS = 4096
-
-
-@cache
-def use_blas() -> None:
-    """Pass SciPy's BLAS and LAPACK on to the kernels; prediction does without."""
-    from scipy.linalg import cython_blas, cython_lapack
-
-    found: dict[str, Any] = {**cython_blas.__pyx_capi__, **cython_lapack.__pyx_capi__}
-    names = ("gemm", "syrk", "trsm", "potrf")
-    _kernels.use_blas(*([found[kind + name] for name in names] for kind in "sd"))
 
 
 def _operand(matrix: NDArray[Any]) -> tuple[NDArray[Any], bool]:
@@ -40,7 +29,6 @@ def _operand(matrix: NDArray[Any]) -> tuple[NDArray[Any], bool]:
 
 def product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     """Matrix product of a (m, k) and b (k, n), both float32 or both float64."""
-    use_blas()
     return _kernels.product(*_operand(a), *_operand(b), effective_threads())
 
 
@@ -55,7 +43,6 @@ def add_gram(X: NDArray[Any], gram: NDArray[np.float64]) -> None:
     X : (n, d) float32 or float64
     gram : (d, d) float64, symmetric
     """
-    use_blas()
     for begin in range(0, len(X), _BLOCK_ROWS):
         rows = np.require(X[begin : begin + _BLOCK_ROWS], None, ["C", "A"])
         _kernels.add_gram(rows, gram, effective_threads())
@@ -66,7 +53,6 @@ def cholesky(matrix: NDArray[Any]) -> NDArray[Any]:
 
     Raises LinAlgError if the matrix is not positive definite.
     """
-    use_blas()
     factor = np.array(matrix, order="C")
     if not _kernels.cholesky(factor, effective_threads()):
         raise np.linalg.LinAlgError("the matrix is not positive definite")
@@ -80,7 +66,6 @@ def solve_triangular(
 
     The solution has the precision of L, float32 or float64.
     """
-    use_blas()
     solution = np.array(b.T, dtype=lower.dtype, order="C")
     _kernels.solve_triangular(lower, solution, transposed, effective_threads())
     return solution.T

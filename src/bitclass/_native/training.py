@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass._native import _kernels
-from bitclass._native.linear_algebra import use_blas
 from bitclass._native.threads import effective_threads
 
 __all__ = [
     "adam_step",
     "class_gradients",
     "class_sums",
+    "log_probabilities",
     "run_kernel",
     "standardise",
 ]
@@ -97,7 +97,6 @@ def class_gradients(
     inputs : (m, r) sign or tanh of the scores
     slopes : (m, C) gradient with respect to the class scores
     """
-    use_blas()
     return _kernels.class_gradients(
         F,
         np.ascontiguousarray(weights),
@@ -109,6 +108,29 @@ def class_gradients(
         n_signs,
         effective_threads(),
     )
+
+
+def log_probabilities(
+    scores: NDArray[np.float32],
+    labels: NDArray[np.intp],
+    shifts: NDArray[np.float32],
+    sharpness: float,
+) -> NDArray[np.float32]:
+    """Logarithms of the probabilities of the labels by a softmax.
+
+    Parameters
+    ----------
+    scores : (m, C)
+    labels : (m,) index of each row's class
+    shifts : (C,)
+    sharpness : float
+        The softmax is that of ``scores * sharpness + shifts``.
+
+    Returns
+    -------
+    (m,)
+    """
+    return run_kernel(_kernels.log_probabilities, scores, labels, shifts, sharpness)
 
 
 def adam_step(
@@ -135,7 +157,6 @@ def adam_step(
     signs : (k, r), optional
         If given, values are clipped to [-1, 1], and their signs are written there.
     """
-    use_blas()
     left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
     _kernels.adam_step(
         left, right, rate, decay, tiny, values, means, squares, signs, effective_threads()

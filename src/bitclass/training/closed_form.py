@@ -24,12 +24,14 @@ from bitclass._native import (
     add_gram,
     cholesky,
     class_sums,
+    log_probabilities,
     product,
     solve_triangular,
 )
 from bitclass.arrays import Features, class_blocks, sample_rows, signs
 from bitclass.codes import sign
 from bitclass.hash_function import HashFunction
+from bitclass.training.settings import Settings
 from bitclass.training.sums import Sample, Sums
 
 __all__ = [
@@ -44,7 +46,6 @@ __all__ = [
     "Whitenings",
     "WideWhitening",
     "best_temperature",
-    "choose_penalties",
     "closed_form",
 ]
 
@@ -55,6 +56,8 @@ FIRST_ALPHA, _FIRST_KERNEL_ALPHA = 1.0, 1e-4
 # Of wide rows, in units of the mean variance of columns divided by their sizes. Leave-one-out of
 # the diagonal model chose no better: after refinement 0.3 points more to 4 less, on six problems.
 _WIDE_ALPHA = 10.0
+# Nats by which another penalty must be better: very small ones are all alike.
+_LEAST_GAIN = 1e-3
 # Rows and classes that leave-one-out is computed on: its cost is one product of this size per
 # penalty, and its standard error is then about 1 point. Penalties are compared along the leading
 # directions.
@@ -181,15 +184,18 @@ class _Scatter:
         self.centre = means.mean(axis=0)
         # From centred sums, in which fewer digits cancel.
         shift = sums.mean
-        within = sums.gram - np.outer(total * shift, shift)
-        self.variances = np.maximum(np.diag(within) / total, 1e-30)
+        self.variances = np.maximum(np.diag(sums.gram) / total - shift**2, 1e-30)
         # A mean of n rows takes 1 / n of their scatter.
         self.mass_within = float(sums.mass @ (1.0 - 1.0 / np.maximum(sums.rows_per_class, 1.0)))
+        between = math.sqrt(total) * shift[None]
         if self.mass_within < 0.5 * total / n_classes:
             # With one row per class there is no scatter within: that of all rows takes its place.
             self.mass_within = total
         else:
-            within -= _square((means - shift) * np.sqrt(sums.mass)[:, None])
+            of_means = (means - shift) * np.sqrt(sums.mass)[:, None]
+            between = np.concatenate([between, of_means])
+        within = _square(between)
+        np.subtract(sums.gram, within, out=within)
         within /= self.mass_within
         constant = sums.constant
         within[constant] = 0.0
@@ -289,10 +295,10 @@ class DenseWhitening:
     ) -> NDArray[np.float32]:
         """Rows (m, k) of the classes `y`, normal with the class means and the scatter within."""
         if self._noise is None:
-            values, vectors = scipy.linalg.eigh(self.covariance, check_finite=False)
-            deviations = np.sqrt(np.maximum(values, 0.0))
-            # The symmetric root does not depend on how equal eigenvalues are ordered.
-            self._noise = ((vectors * deviations) @ vectors.T).astype(np.float32)
+            covariance = self.covariance.copy()
+            floor = 1e-6 * float(np.mean(np.diag(covariance)))
+            covariance[np.diag_indices_from(covariance)] += floor
+            self._noise = np.ascontiguousarray(cholesky(covariance).T, dtype=np.float32)
         noise = random.standard_normal((len(y), len(self._noise)), dtype=np.float32) @ self._noise
         return _around_means(self, noise, y, random, unseen)
 
@@ -326,7 +332,7 @@ def _whitened_scatter(
     return product(basis.T, basis) - product(along.T, along * added[:, None])
 
 
-def _directions(scatter: _Scatter, factor: NDArray[Any], q: int, white: Any = None) -> NDArray[Any]:
+def _directions(scatter: _Scatter, factor: NDArray[Any], q: int) -> NDArray[Any]:
     """Orthonormal basis (d, q) of the directions in which whitened class means vary most.
 
     Parameters
@@ -334,43 +340,40 @@ def _directions(scatter: _Scatter, factor: NDArray[Any], q: int, white: Any = No
     scatter : _Scatter
     factor : (d, d), see `_Scatter.factor`
     q : int, number of directions; there are as many as features and one less than classes at most
-    white : (C, d) whitened class means, if they are known; not used if C > d
     """
     n_classes, d = scatter.means.shape
     q = min(q, n_classes - 1, d)
-    if white is None and n_classes <= d:
-        white = solve_triangular(factor, scatter.means.T).T
-    between = scatter.between.astype(factor.dtype) if n_classes > d else None
-
-    def applied(matrix: NDArray[Any]) -> NDArray[Any]:
-        """The scatter (d, d) of whitened class means times a matrix."""
-        if between is None:
-            return product(white.T, product(white, matrix))
-        along = solve_triangular(factor, matrix, transposed=True)
-        return solve_triangular(factor, product(between, along))
-
-    if min(n_classes, d) > _MAX_EXACT_DIRECTIONS and 2 * q < min(n_classes, d):
-        random = np.random.default_rng(0)
-        found = random.standard_normal((d, q + 16)).astype(factor.dtype)
-        for _ in range(3):
-            found = _orthonormal(applied(found))
-        return product(found, _leading(product(found.T, applied(found)), q)[1])
-    if between is not None:
-        return _leading(applied(np.eye(d, dtype=factor.dtype)), q)[1]
-    values, vectors = _leading(product(white, white.T), q)
-    # Of unit length, up to rounding, and 0 where means do not vary.
-    sizes = np.sqrt(np.maximum(values, np.finfo(values.dtype).eps * values[:1] + 1e-30))
+    if n_classes > d:
+        between = solve_triangular(factor, scatter.between)
+        return _leading(solve_triangular(factor, between.T), q)[1]
+    white = solve_triangular(factor, scatter.means.T).T
+    vectors, sizes = _axes_of_means(white, q)
     return _orthonormal(product(white.T, vectors / sizes))
+
+
+def _axes_of_means(white: NDArray[Any], q: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Leading left singular vectors (C, q) and singular values (q,) of whitened class means."""
+    values, vectors = _leading(product(white, white.T), q)
+    # Up to rounding, and 0 where means do not vary.
+    return vectors, np.sqrt(np.maximum(values, np.finfo(values.dtype).eps * values[:1] + 1e-30))
 
 
 def _leading(matrix: NDArray[Any], q: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Largest eigenvalues (q,), and eigenvectors (k, q), of a symmetric matrix (k, k)."""
     k = len(matrix)
+    if k > _MAX_EXACT_DIRECTIONS and 2 * q < k:
+        random = np.random.default_rng(0)
+        found = random.standard_normal((k, q + 16)).astype(matrix.dtype)
+        for _ in range(3):
+            found = _orthonormal(product(matrix, found))
+        values, vectors = _leading(product(found.T, product(matrix, found)), q)
+        return values, product(found, vectors)
     if 3 * q < k:
-        found = scipy.linalg.eigh(matrix, subset_by_index=(k - q, k - 1), check_finite=False)
+        values, vectors = scipy.linalg.eigh(
+            matrix, subset_by_index=(k - q, k - 1), check_finite=False
+        )
     else:  # all are found sooner than most
-        found = scipy.linalg.eigh(matrix, driver="evd", check_finite=False)
-    values, vectors = found
+        values, vectors = scipy.linalg.eigh(matrix, driver="evd", check_finite=False)
     return values[::-1][:q], vectors[:, ::-1][:, :q]
 
 
@@ -510,60 +513,70 @@ class Whitenings:
     Parameters
     ----------
     sums : Sums, every class of which has rows
-    penalties : of both
     rows : Sample of the summed rows
-    n_bits : int
-    all_directions : bool, whether refinement keeps directions of low variance, too
+    settings : Settings
+    penalties : of both, chosen by leave-one-out if they are not given
     """
 
     def __init__(
-        self,
-        sums: Sums,
-        penalties: Penalties,
-        rows: Sample,
-        n_bits: int,
-        *,
-        all_directions: bool = False,
+        self, sums: Sums, rows: Sample, settings: Settings, penalties: Penalties | None = None
     ) -> None:
-        self._sums, self._penalties, self._rows = sums, penalties, rows
-        self._n_bits, self._all_directions = n_bits, all_directions
-        self._n_directions = n_bits + _EXTRA_DIRECTIONS
+        self._sums, self._rows, self._settings = sums, rows, settings
+        self._given = penalties
+        self._n_directions = settings.n_bits + _EXTRA_DIRECTIONS
 
     @cached_property
     def _scatter(self) -> _Scatter:
         return _Scatter(self._sums)
 
     @cached_property
+    def penalties(self) -> Penalties:
+        """Penalties for the closed form and for refinement."""
+        if self._given is not None:
+            return self._given
+        alpha = self._settings.alpha
+        if self._sums.wide:
+            penalty = Penalty(_WIDE_ALPHA if alpha is None else alpha, own_units=False)
+            return penalty, penalty
+        is_refined = bool(self._settings.refine) and self._n_extra > 0
+        return _choose_penalties(self._scatter, self._rows, alpha, is_refined)
+
+    @cached_property
     def closed(self) -> Whitening:
         """For the closed form."""
         if self._sums.wide:
-            alpha = self._penalties[0].alpha
-            return WideWhitening(self._sums, alpha, self._rows, self._n_bits)
-        return DenseWhitening(self._scatter, self._penalties[0], self._n_directions, 0)
+            alpha = self.penalties[0].alpha
+            return WideWhitening(self._sums, alpha, self._rows, self._settings.n_bits)
+        return DenseWhitening(self._scatter, self.penalties[0], self._n_directions, 0)
 
     @cached_property
     def start(self) -> Whitening:
         """For refinement: with directions beyond those of the class means, if rows tell them."""
-        sums = self._sums
+        if self._n_extra == 0:
+            return self.closed
+        return DenseWhitening(self._scatter, self.penalties[1], self._n_directions, self._n_extra)
+
+    @cached_property
+    def _n_extra(self) -> int:
+        """Number of directions for refinement beyond those of the class means."""
+        sums, has_anchors = self._sums, self._settings.kernel
         # Means of very many classes vary in all directions: none is left to add.
-        is_full = len(sums.classes) > _MAX_COMPARED_CLASSES and not self._all_directions
-        if sums.wide or is_full:
-            return self.closed
-        n_extra = self._n_directions - min(len(sums.classes) - 1, len(sums.shift))
+        if sums.wide or (len(sums.classes) > _MAX_COMPARED_CLASSES and not has_anchors):
+            return 0
+        if has_anchors:
+            return len(sums.shift)
+        n_left = self._n_directions - min(len(sums.classes) - 1, len(sums.shift))
         n_within = sums.effective_rows * self._scatter.mass_within / sums.total
-        n_extra = max(0, min(n_extra, int(n_within) // _ROWS_PER_EXTRA_DIRECTION))
-        if self._all_directions:
-            n_extra = len(sums.shift)
-        if n_extra == 0:
-            return self.closed
-        return DenseWhitening(self._scatter, self._penalties[1], self._n_directions, n_extra)
+        return max(0, min(n_left, int(n_within) // _ROWS_PER_EXTRA_DIRECTION))
 
 
 #: Penalties for the closed form and for refinement.
 Penalties = tuple[Penalty, Penalty]
 
 
-def choose_penalties(sums: Sums, rows: Sample, alpha: float | None) -> Penalties:
+def _choose_penalties(
+    scatter: _Scatter, rows: Sample, alpha: float | None, is_refined: bool
+) -> Penalties:
     """Penalties that leave-one-out prefers.
 
     The closed form wants the one of the highest likelihood. Refinement makes up for a larger one,
@@ -572,14 +585,12 @@ def choose_penalties(sums: Sums, rows: Sample, alpha: float | None) -> Penalties
 
     Parameters
     ----------
-    sums : Sums, every class of which has rows
+    scatter : _Scatter
     rows : Sample of the summed rows
     alpha : float, or None to choose it
+    is_refined : bool, whether the second penalty is wanted
     """
-    if sums.wide:
-        penalty = Penalty(_WIDE_ALPHA if alpha is None else alpha, own_units=False)
-        return penalty, penalty
-    scatter = _Scatter(sums)
+    sums = scatter.sums
     y = np.searchsorted(sums.classes, rows.labels)
     usable = np.flatnonzero(sums.rows_per_class[y] > 1.0 + 1e-9)
     if len(usable) < 2:  # one row per class
@@ -603,24 +614,24 @@ def choose_penalties(sums: Sums, rows: Sample, alpha: float | None) -> Penalties
             tried[key] = leave_one_out(scatter, *key, Z, y[some], weights)
         return tried[key]
 
-    def best() -> Penalty:
-        return max(tried.values(), key=lambda penalty: penalty.likelihood)
-
     first = FIRST_ALPHA if sums.anchors is None else _FIRST_KERNEL_ALPHA
     first = first if alpha is None else alpha
     units = (True, False) if sums.span_of is None else (True,)
-    own_units = max(units, key=lambda units: attempt(first, units).likelihood)
+    chosen = max((attempt(first, own) for own in units), key=lambda each: each.likelihood)
     if alpha is not None:
-        return best(), best()
-    place = ALPHAS.index(first)  # uphill from there
-    for step in (1, -1):
-        while 0 <= place + step < len(ALPHAS):
-            if attempt(ALPHAS[place + step], own_units) is not best():
+        return chosen, chosen
+    for step in (1, -1):  # uphill from there
+        before, place = chosen, ALPHAS.index(chosen.alpha) + step
+        while 0 <= place < len(ALPHAS):
+            other = attempt(ALPHAS[place], chosen.own_units)
+            if other.likelihood < chosen.likelihood + _LEAST_GAIN:
                 break
-            place += step
-    chosen = largest = best()
+            chosen, place = other, place + step
+        if chosen is not before:  # the other way is downhill
+            break
+    largest = chosen
     slack = _ACCURACY_SLACK if sums.anchors is None else _KERNEL_ACCURACY_SLACK
-    for candidate in ALPHAS[ALPHAS.index(chosen.alpha) + 1 :]:
+    for candidate in ALPHAS[ALPHAS.index(chosen.alpha) + 1 :] if is_refined else ():
         more = attempt(candidate, chosen.own_units)
         if more.accuracy < chosen.accuracy - slack:
             break
@@ -682,40 +693,58 @@ def leave_one_out(
     factor, _ = scatter.factor(alpha, own_units, np.float32 if in_float32 else float)
     white = solve_triangular(factor, scatter.means[classes].T).T
     A = solve_triangular(factor, Z.T).T
-    basis = _directions(scatter, factor, _LEAVE_ONE_OUT_DIRECTIONS, white)
-    at = np.arange(len(y)), np.searchsorted(classes, y)
-    r = A - white[at[1]]
+    place = np.searchsorted(classes, y)
+    r = A - white[place]
     rr = np.einsum("md,md->m", r, r).astype(np.float64)
     ar = np.einsum("md,md->m", A, r).astype(np.float64)
-    means, Aq = (product(one, basis).astype(np.float64) for one in (white, A))
+    level, n_noisy = _noise_of_rows(r, rr, y, n[y])
+    means, Aq = _along_means(scatter, factor, white, A)
     n_y, n = n[y], n[classes]
-    level, n_noisy = _noise_of_rows(r, rr, y, n_y)
     noise = _noise_along_means(len(scatter.means), level, n_noisy, means.shape[1])
-    between, shrunken, _ = _shrunken_means(means, n, noise)
+    between, shrunken, _ = _shrunken_means(means.astype(np.float64), n, noise)
     sums, mass = scatter.sums, scatter.sums.mass[y]
     change = weights / np.maximum(mass - weights, 1e-9 * mass)
     left = np.maximum(n_y * (1.0 - weights / mass), 1e-9)
     w = change * mass / scatter.mass_within
     gain = w / np.maximum(1.0 - w * rr, 1e-9)
-    rq = Aq - means[at[1]]
+    rq = Aq - means[place]
     M = shrunken.astype(factor.dtype)
-    across, scores = (product(one.astype(M.dtype), M.T).astype(np.float64) for one in (rq, Aq))
+    # Scores (m, C), and what the row's own share of the scatter changes in them.
+    scores, across = product(Aq, M.T), product(rq, M.T)
     scores -= 0.5 * np.einsum("cq,cq->c", M, M)
-    scores += gain[:, None] * (ar[:, None] * across - 0.5 * across**2)
+    changes = across * factor.dtype.type(-0.5)
+    changes += ar[:, None].astype(factor.dtype)
+    changes *= across
+    changes *= gain[:, None].astype(factor.dtype)
+    scores += changes
     # The mean of the row's own class, without the row. Part of it lies outside the directions of
     # the class means; it is noise, and shrunken like that along an average direction.
+    Aq, rq = Aq.astype(np.float64), rq.astype(np.float64)
     known = left[:, None] * between
     known /= noise + known
-    mine = (means[at[1]] - rq * change[:, None]) * known
+    mine = (means[place] - rq * change[:, None]) * known
     outside = np.maximum(rr - np.einsum("mq,mq->m", rq, rq), 0.0)
     rest = -known.mean(axis=1) * change
     am = np.einsum("mq,mq->m", Aq, mine) + rest * outside
     mm = np.einsum("mq,mq->m", mine, mine) + rest**2 * outside
     mr = np.einsum("mq,mq->m", mine, rq) + rest * outside
-    scores[at] = am - 0.5 * mm + gain * (ar * mr - 0.5 * mr**2)
+    scores[np.arange(len(y)), place] = am - 0.5 * mm + gain * (ar * mr - 0.5 * mr**2)
     log_shares = np.log(sums.mass[classes] / sums.total)
-    temperature, likelihood, accuracy = best_temperature(scores, at, weights, log_shares)
+    temperature, likelihood, accuracy = best_temperature(scores, place, weights, log_shares)
     return Penalty(alpha, own_units, likelihood, accuracy, temperature, (level, n_noisy))
+
+
+def _along_means(
+    scatter: _Scatter, factor: NDArray[Any], white: NDArray[Any], A: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Whitened class means and rows A (m, d) along the leading directions of the means."""
+    n_classes, d = scatter.means.shape
+    if n_classes > d:
+        basis = _directions(scatter, factor, _LEAVE_ONE_OUT_DIRECTIONS)
+        return product(white, basis), product(A, basis)
+    # From products with the means, without a basis of the directions.
+    vectors, sizes = _axes_of_means(white, min(_LEAVE_ONE_OUT_DIRECTIONS, n_classes - 1))
+    return vectors * sizes, product(product(A, white.T), vectors / sizes)
 
 
 def _noise_of_rows(
@@ -739,7 +768,7 @@ def _noise_of_rows(
 
 def best_temperature(
     scores: NDArray[Any],
-    at: Any,
+    y: NDArray[np.intp],
     weights: NDArray[np.float64] | None = None,
     log_shares: NDArray[np.float64] | float = 0.0,
     least: float = 0.0,
@@ -749,26 +778,20 @@ def best_temperature(
     Parameters
     ----------
     scores : (m, C)
-    at : index of the true classes
+    y : (m,) index of each row's class
     weights : (m,), optional
     log_shares : (C,), optional, logarithms of the shares of the classes
     least : float, lower bound
     """
-    gaps = (scores - scores.max(axis=1, keepdims=True)).astype(np.float32)
-    shares = np.float32(log_shares)
+    gaps = (scores - scores.max(axis=1, keepdims=True)).astype(np.float32, copy=False)
+    shares = np.zeros(scores.shape[1], np.float32)
+    shares += np.float32(log_shares)
     unit = max(-float(gaps.mean()), 1e-30)
 
-    def logits(log_temperature: float) -> NDArray[np.float32]:
-        found = gaps * np.float32(math.exp(-log_temperature) / unit)
-        found += shares
-        return found
-
     def loss(log_temperature: float) -> float:
-        found = logits(log_temperature)
-        found -= found.max(axis=1, keepdims=True)
-        own = found[at].astype(np.float64)
-        np.exp(found, out=found)
-        return float(np.average(np.log(found.sum(axis=1)) - own, weights=weights))
+        inverse = math.exp(-log_temperature) / unit
+        found = log_probabilities(gaps, y, shares, inverse)
+        return -float(np.average(found.astype(np.float64), weights=weights))
 
     low = max(-24.0, math.log(max(least / unit, 1e-30)))
     # Rows that are all right have no most likely temperature: the largest one that is as likely.
@@ -778,12 +801,14 @@ def best_temperature(
         method="bounded",
         options={"xatol": 0.05},
     )
-    found = logits(float(best.x))
-    accuracy = np.average(found.argmax(axis=1) == at[1], weights=weights)
+    likelihood = -loss(float(best.x))
+    gaps *= np.float32(math.exp(-float(best.x)) / unit)
+    gaps += shares
+    accuracy = np.average(gaps.argmax(axis=1) == y, weights=weights)
     temperature = unit * math.exp(float(best.x))
     if unit < 1e-12:  # the scores say nothing: the shares decide
         temperature = _NO_INFORMATION
-    return temperature, -loss(float(best.x)), float(accuracy)
+    return temperature, likelihood, float(accuracy)
 
 
 class WideWhitening:
@@ -1045,7 +1070,7 @@ def closed_form(
     A = whitening.draw(y, random, unseen=True)
     if is_single:  # nothing tells how far rows are from the means
         y, A = np.arange(len(means)), means
-    at, log_shares = (np.arange(len(y)), y), np.log(shares)
+    log_shares = np.log(shares)
     # Means of few wide rows lie in all directions: nothing is to be compared.
     is_compared = not isinstance(whitening, WideWhitening) and n_bits > 1
     kinds = _KINDS if is_compared and len(means) <= _MAX_COMPARED_CLASSES else _KINDS[:1]
@@ -1070,11 +1095,11 @@ def closed_form(
             if len(kinds) == 1 and not is_biased:
                 return model
             scores = _drawn_scores(model, A)
-            temperature, likelihood, accuracy = best_temperature(scores, at, None, log_shares)
+            temperature, likelihood, accuracy = best_temperature(scores, y, None, log_shares)
             if is_biased:
                 bias = _drawn_bias(scores, y, temperature, log_shares)
                 model = replace(model, bias=bias)
-                _, likelihood, accuracy = best_temperature(scores + bias, at, None, log_shares)
+                _, likelihood, accuracy = best_temperature(scores + bias, y, None, log_shares)
             tried.append((accuracy, likelihood, model))
     refinable = [each for each in tried if each[2].kind.scores == "even"] or tried
     start = max(refinable, key=lambda each: each[1])[2].kind

@@ -27,7 +27,6 @@ from bitclass.training.closed_form import (
     Penalties,
     Whitening,
     Whitenings,
-    choose_penalties,
     closed_form,
 )
 from bitclass.training.compact import Compaction, compactions, loss
@@ -90,19 +89,25 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
         # The variances of columns alone may tell more than all pairs of columns of few rows.
         other = fit_model(replace(settings, span_rows=0), collected)
         return other if _is_clearly_better(other.report, fitted.report) else fitted
-    parts = _parts(collected)  # rows to sum, and rows to judge by
+    parts = [_part(settings, collected, is_judged) for is_judged in _parts(collected)]
     if before is not None and len(parts) == 1 and can_resume(settings, collected, before):
         return _resumed(settings, collected, parts[0], before)
-    choices, closed = _choose(settings, collected)
+    # With many rows, the model that is judged is the final one.
+    is_large = len(parts) == 1 and collected.n_rows >= _MIN_ROWS_OF_ONE_MODEL
+    choices = _choose(settings, parts[0] if is_large else _all_rows(settings, collected))
     # Progress is that of the only part, or of the final model.
     quiet = replace(settings, callback=None, print_line=_print_nothing)
     of_parts, of_all = (settings, quiet) if len(parts) == 1 else (quiet, settings)
-    trials = [_try(of_parts, collected, part, choices) for part in parts]
+    trials = [_try(of_parts, part, choices) for part in parts]
     verdict = _verdict(settings, collected, trials)
-    candidate, classes, refinement = _final(of_all, collected, choices, closed, trials, verdict)
+    if is_large:
+        candidate, classes = _judged_model(settings, collected, trials[0], verdict)
+        refinement = trials[0].refinement
+    else:
+        candidate, classes, refinement = _final(of_all, collected, choices, trials, verdict)
     model = _with_prior(settings, collected, candidate, classes, verdict.attempts)
-    model = _calibrated(settings, model, closed, trials, verdict.judged)
-    report = replace(verdict.report, alpha=closed.whitening.alpha)
+    model = _calibrated(settings, model, choices.closed, trials, verdict.judged)
+    report = replace(verdict.report, alpha=choices.closed.whitening.alpha)
     if refinement is not None:
         report = replace(report, epochs=refinement.epochs, stopped=refinement.stopped)
     return Fitted(model, report)
@@ -152,32 +157,36 @@ def _verdict(settings: Settings, collected: Collected, trials: list[_Trial]) -> 
     return _Verdict(accepted, attempts, judged, made_compact, report)
 
 
+def _judged_model(
+    settings: Settings, collected: Collected, trial: _Trial, verdict: _Verdict
+) -> tuple[Candidate, NDArray[Any]]:
+    """The better model of the only part, and its classes."""
+    candidate = verdict.attempts[0].candidate
+    if len(trial.classes) > settings.learned_classes:  # whose weights are codes of class means
+        candidate = with_all_rows(candidate, collected.all_sums().with_rows())
+    return candidate, trial.classes
+
+
 def _final(
     settings: Settings,
     collected: Collected,
     choices: _Choices,
-    closed: ClosedForm,
     trials: list[_Trial],
     verdict: _Verdict,
 ) -> tuple[Candidate, NDArray[Any], Refinement | None]:
-    """The model, its classes and its refinement: the one judged, or the same kind for all rows."""
+    """A model of all rows of the better kind, its classes, and its refinement."""
     refinement = trials[0].refinement if trials else None
     was_stopped = refinement is not None and refinement.stopped is not None
-    is_large = collected.n_rows >= _MIN_ROWS_OF_ONE_MODEL
-    keeps_judged_model = is_large or was_stopped or settings.out_of_time
-    if verdict.accepted and len(trials) == 1 and keeps_judged_model:
-        candidate, classes = verdict.attempts[0].candidate, trials[0].classes
-        if len(classes) > settings.learned_classes:  # whose weights are codes of class means
-            candidate = with_all_rows(candidate, collected.all_sums().with_rows())
-        return candidate, classes, refinement
-    candidate = candidate_of(closed)
+    if verdict.accepted and len(trials) == 1 and (was_stopped or settings.out_of_time):
+        return *_judged_model(settings, collected, trials[0], verdict), refinement
+    candidate = candidate_of(choices.closed)
     if verdict.accepted:
         of_all_rows = _refine_all(settings, collected, choices)
         refinement = refinement if len(trials) == 1 else of_all_rows
         candidate = of_all_rows.candidate
     for compact in verdict.compactions:
         candidate = compact(candidate)
-    return candidate, closed.whitening.sums.classes, refinement
+    return candidate, choices.closed.whitening.sums.classes, refinement
 
 
 def _calibrated(
@@ -205,11 +214,8 @@ def _mean_log(values: list[float]) -> float:
     return math.exp(float(np.mean(np.log(values))))
 
 
-def _resumed(
-    settings: Settings, collected: Collected, is_judged: NDArray[np.bool_], before: Fitted
-) -> Fitted:
+def _resumed(settings: Settings, collected: Collected, part: _Part, before: Fitted) -> Fitted:
     """The model before, after some steps on rows that were added since."""
-    part = _part(settings, collected, is_judged)
     attempt = part.attempt(resume(settings, before.model, part.sums, part.sample))
     judged = judge([attempt.fold], settings.rescore)
     model = _with_prior(settings, collected, attempt.candidate, part.sums.classes, [attempt])
@@ -240,47 +246,43 @@ def _with_prior(
 
 def _likelihood(settings: Settings, collected: Collected) -> float:
     """Likelihood of rows that were left out one by one, at the penalty that is tried first."""
-    sums, rows = collected.without(np.zeros(len(collected.pool), dtype=bool), with_sample=False)
     alpha = FIRST_ALPHA if settings.alpha is None else settings.alpha
-    return choose_penalties(sums.with_rows(), rows, alpha)[0].likelihood
+    rows = _all_rows(settings, collected)
+    return (
+        Whitenings(rows.sums, rows.sample, replace(settings, alpha=alpha)).penalties[0].likelihood
+    )
 
 
 @dataclass(frozen=True)
 class _Choices:
-    """What is chosen once, from all rows."""
+    """What is chosen once, and the closed form of the rows that it was chosen from."""
 
-    penalties: Penalties
-    kind: Kind
-    start: Kind
+    whitenings: Whitenings
+    closed: ClosedForm
 
-
-def _choose(settings: Settings, collected: Collected) -> tuple[_Choices, ClosedForm]:
-    """Choose penalties by leave-one-out, and hyperplanes; also the closed form of all rows."""
-    nothing = np.zeros(len(collected.pool), dtype=bool)
-    sums, rows = collected.without(nothing, with_sample=False)
-    sums = sums.with_rows()
-    penalties = choose_penalties(sums, rows, settings.alpha)
-    whitening = _whitenings(settings, sums, penalties, rows).closed
-    closed = closed_form(whitening, settings.n_bits, _deviation(sums), settings.seed)
-    return _Choices(penalties, closed.kind, closed.start), closed
+    @property
+    def penalties(self) -> Penalties:
+        """For the closed form and for refinement."""
+        return self.whitenings.penalties
 
 
-def _whitenings(settings: Settings, sums: Sums, penalties: Penalties, rows: Sample) -> Whitenings:
-    return Whitenings(sums, penalties, rows, settings.n_bits, all_directions=settings.kernel)
+def _choose(settings: Settings, rows: _Part) -> _Choices:
+    """Choose penalties by leave-one-out, and hyperplanes by rows drawn from the sums."""
+    whitenings = Whitenings(rows.sums, rows.sample, settings)
+    return _Choices(whitenings, _closed_form(settings, whitenings.closed))
 
 
-def _deviation(sums: Sums) -> float:
-    return score_deviation(sums.effective_rows / len(sums.classes))
+def _closed_form(settings: Settings, whitening: Whitening, kind: Kind | None = None) -> ClosedForm:
+    sums = whitening.sums
+    deviation = score_deviation(sums.effective_rows / len(sums.classes))
+    return closed_form(whitening, settings.n_bits, deviation, settings.seed, kind)
 
 
 def _refine_all(settings: Settings, collected: Collected, choices: _Choices) -> Refinement:
     """The refined model of all rows."""
-    nothing = np.zeros(len(collected.pool), dtype=bool)
-    sums, sample = collected.without(nothing)
-    sums = sums.with_rows()
-    whitening = _whitenings(settings, sums, choices.penalties, sample).start
-    start = closed_form(whitening, settings.n_bits, _deviation(sums), settings.seed, choices.start)
-    return refine(settings, start, sample, sample.select(np.arange(0)))
+    rows = _all_rows(settings, collected)
+    start = _closed_form(settings, choices.whitenings.start, choices.closed.start)
+    return refine(settings, start, rows.sample, rows.judged)
 
 
 def _print_nothing(line: str) -> None:
@@ -368,6 +370,11 @@ class _Part:
         return _Attempt(candidate, temperature, (model, self.judged, self.weights))
 
 
+def _all_rows(settings: Settings, collected: Collected) -> _Part:
+    """All rows to train on, and none to judge."""
+    return _part(settings, collected, np.zeros(len(collected.pool), dtype=bool))
+
+
 def _part(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_]) -> _Part:
     sums, sample = collected.without(is_judged, with_sample=bool(settings.refine))
     sums = sums.with_rows()
@@ -409,24 +416,20 @@ class _Trial:
         return self.refined
 
 
-def _try(
-    settings: Settings, collected: Collected, is_judged: NDArray[np.bool_], choices: _Choices
-) -> _Trial:
-    part = _part(settings, collected, is_judged)
-    whitenings = _whitenings(settings, part.sums, choices.penalties, part.sample)
-
-    def closed(whitening: Whitening, kind: Kind) -> ClosedForm:
-        return closed_form(whitening, settings.n_bits, _deviation(part.sums), settings.seed, kind)
-
+def _try(settings: Settings, part: _Part, choices: _Choices) -> _Trial:
+    if part.sums is choices.closed.whitening.sums:  # the rows that they were chosen from
+        whitenings, closed = choices.whitenings, choices.closed
+    else:
+        whitenings = Whitenings(part.sums, part.sample, settings, choices.penalties)
+        closed = _closed_form(settings, whitenings.closed, choices.closed.kind)
     refinement, refined = None, None
     if settings.refine and not settings.out_of_time:
-        start = closed(whitenings.start, choices.start)
+        start = _closed_form(settings, whitenings.start, choices.closed.start)
         refinement = refine(settings, start, part.sample, part.judged)
         refined = part.attempt(refinement.candidate)
     elif settings.refine:
         settings.print_line("refinement: skipped, max_time has passed")
-    candidate = candidate_of(closed(whitenings.closed, choices.kind))
-    return _Trial(part, part.attempt(candidate), refined, refinement)
+    return _Trial(part, part.attempt(candidate_of(closed)), refined, refinement)
 
 
 def _prior_of_part(settings: Settings, collected: Collected, sums: Sums) -> NDArray[np.float64]:

@@ -187,9 +187,9 @@ def _likely_sharpness(
     F = A @ closed.Q.astype(np.float32) + closed.t.astype(np.float32)
     some = np.unique(np.concatenate([y, np.arange(0, n_classes, 1 + n_classes // 4096)]))
     weights = closed.weights[some].astype(np.float32)
-    at = np.arange(len(y)), np.searchsorted(some, y)
+    place = np.searchsorted(some, y)
     of_signs, of_tanh = (
-        1.0 / best_temperature(values @ weights.T, at)[0]
+        1.0 / best_temperature(values @ weights.T, place)[0]
         for values in (np.where(F >= 0, np.float32(1), np.float32(-1)), np.tanh(F))
     )
     return of_signs, of_tanh
@@ -590,10 +590,10 @@ def prior_temperature(
         bias=candidate.bias,
         rescore=n_classes,
     )
-    scores, at = model.scores(rows.features(some)), (np.arange(len(y)), y)
+    scores = model.scores(rows.features(some))
     # Rows that are all right have no most likely temperature.
     least = _LEAST_PRIOR_TEMPERATURE / candidate.sharpness
-    return best_temperature(scores, at, rows.weights[some], np.log(shares), least)[0]
+    return best_temperature(scores, y, rows.weights[some], np.log(shares), least)[0]
 
 
 #: A model, rows of its classes by which it is judged, and their weights.

@@ -1,0 +1,121 @@
+#include "multiply.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+#include "dispatch.hpp"
+#include "pool.hpp"
+
+namespace bitclass {
+
+namespace {
+
+// Depth of the products that are summed in registers: packed columns of it stay in the first cache.
+constexpr std::size_t kDepth = 256;
+// Rows per tile, which stay in the second cache, and columns, where there are few rows.
+constexpr std::size_t kRowsPerTile = 192, kColumnsPerTile = 512;
+constexpr std::size_t kPanelsPerChunk = 8;
+
+// Of the fastest level, whichever is in use: products are defined for one machine, since rounding differs where a level
+// has no fused multiplication and addition.
+std::atomic<const BothProductKernels*>& products_in_use() {
+    static std::atomic<const BothProductKernels*> products{&available_levels().back().kernels.products};
+    return products;
+}
+
+template <class Float>
+const ProductKernels<Float>& loops() {
+    return *products_in_use().load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void use_products(const BothProductKernels& products) { products_in_use().store(&products); }
+
+template <class Float>
+std::size_t PackedMatrix<Float>::columns_together() {
+    return loops<Float>().columns;
+}
+
+template <class Float>
+PackedMatrix<Float>::PackedMatrix(Matrix<Float> b, std::size_t depth, std::size_t n, int n_threads)
+    : depth_(depth), n_(n) {
+    const auto& level = loops<Float>();
+    const std::size_t width = level.columns, n_panels = chunks_of(n, width);
+    const std::size_t size = std::max<std::size_t>(n_panels * width * depth, 1);
+    packed_.reset(static_cast<Float*>(::operator new(size * sizeof(Float), std::align_val_t{64})));
+    const std::size_t n_blocks = chunks_of(depth, kDepth), per_block = chunks_of(n_panels, kPanelsPerChunk);
+    parallel_for(n_blocks * per_block, n_threads, [&](std::size_t chunk) {
+        const std::size_t begin = chunk / per_block * kDepth, size = std::min(kDepth, depth - begin);
+        const std::size_t first = chunk % per_block * kPanelsPerChunk;
+        for (std::size_t panel = first; panel < std::min(n_panels, first + kPanelsPerChunk); ++panel) {
+            const std::size_t column = panel * width;
+            level.pack_columns(b.from(begin, column), size, std::min(width, n - column),
+                               packed_.get() + begin * n_panels * width + column * size);
+        }
+    });
+}
+
+template <class Float>
+void PackedMatrix<Float>::multiply(Matrix<Float> a, std::size_t m, std::size_t begin, std::size_t end, Float* out,
+                                   std::size_t stride, Store store) const {
+    const auto& level = loops<Float>();
+    const std::size_t padded = chunks_of(n_, level.columns) * level.columns;
+    std::vector<Float> rows(a.transposed ? chunks_of(m, level.rows) * level.rows * std::min(kDepth, depth_) : 0);
+    if (depth_ == 0 && store == Store::kSet) {
+        for (std::size_t i = 0; i < m; ++i) std::fill_n(out + i * stride, end - begin, Float{0});
+    }
+    for (std::size_t k = 0; k < depth_; k += kDepth) {
+        const std::size_t depth = std::min(kDepth, depth_ - k);
+        const Store how = store == Store::kSet && k > 0 ? Store::kAdd : store;
+        if (a.transposed) {
+            for (std::size_t i = 0; i < m; i += level.rows) {
+                const Matrix<Float> part = a.from(i, k);
+                level.pack_rows(part.data, part.stride, depth, std::min(level.rows, m - i), rows.data() + i * depth);
+            }
+        }
+        for (std::size_t column = begin; column < end; column += level.columns) {
+            const Float* packed = packed_.get() + k * padded + column * depth;
+            const std::size_t n = std::min(level.columns, end - column);
+            for (std::size_t i = 0; i < m; i += level.rows) {
+                const Float* first = a.transposed ? rows.data() + i * depth : a.data + i * a.stride + k;
+                level.multiply(first, a.transposed ? 1 : a.stride, a.transposed ? level.rows : 1, packed, depth,
+                               out + i * stride + (column - begin), stride, std::min(level.rows, m - i), n, how);
+            }
+        }
+    }
+}
+
+template <class Float>
+void multiply(Matrix<Float> a, Matrix<Float> b, std::size_t m, std::size_t n, std::size_t k, Float* out,
+              std::size_t stride, Store store, bool lower, int n_threads) {
+    const PackedMatrix<Float> packed(b, k, n, n_threads);
+    // Smaller tiles where there would be fewer than four per thread; and not only columns of the same rows, whose
+    // factor would be packed again and again.
+    const std::size_t wanted = 4 * static_cast<std::size_t>(std::max(n_threads, 1));
+    const std::size_t n_columns = n_threads > 1 ? kColumnsPerTile : std::max<std::size_t>(n, 1);
+    const std::size_t n_column_tiles = std::max<std::size_t>(chunks_of(n, n_columns), 1);
+    const std::size_t least = loops<Float>().rows;
+    std::size_t n_rows = kRowsPerTile;
+    while (n_rows > least && chunks_of(m, n_rows) * n_column_tiles < wanted) n_rows /= 2;
+    n_rows = chunks_of(n_rows, least) * least;
+    const std::size_t n_row_tiles = chunks_of(m, n_rows);
+    parallel_for(n_row_tiles * n_column_tiles, n_threads, [&](std::size_t tile) {
+        // The largest of a lower triangle first.
+        const std::size_t row = (n_row_tiles - 1 - tile / n_column_tiles) * n_rows, rows = std::min(n_rows, m - row);
+        const std::size_t column = tile % n_column_tiles * n_columns;
+        const std::size_t end = std::min({n, column + n_columns, lower ? row + rows : n});
+        if (end <= column) return;
+        packed.multiply(a.from(row, 0), rows, column, end, out + row * stride + column, stride, store);
+    });
+}
+
+template class PackedMatrix<float>;
+template class PackedMatrix<double>;
+template void multiply(Matrix<float>, Matrix<float>, std::size_t, std::size_t, std::size_t, float*, std::size_t, Store,
+                       bool, int);
+template void multiply(Matrix<double>, Matrix<double>, std::size_t, std::size_t, std::size_t, double*, std::size_t,
+                       Store, bool, int);
+
+}  // namespace bitclass

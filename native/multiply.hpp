@@ -1,0 +1,76 @@
+// Matrix products on the pool. Each entry is summed in one order, whatever tile it lies in: results depend neither on
+// tiles nor on the number of threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+namespace bitclass {
+
+// A matrix in row-major order, or the transpose of one.
+template <class Float>
+struct Matrix {
+    const Float* data;
+    std::size_t stride;  // between rows
+    bool transposed = false;
+
+    // The matrix without its first rows and columns.
+    Matrix from(std::size_t row, std::size_t column) const {
+        return {data + (transposed ? column * stride + row : row * stride + column), stride, transposed};
+    }
+};
+
+enum class Store { kSet, kAdd, kSubtract };
+
+// The loops of one SIMD level.
+template <class Float>
+struct ProductKernels {
+    std::size_t rows, columns;  // of a tile that is kept in registers
+    // Copies columns of b (depth, n), n <= columns, next to each other, filled up with zeros.
+    void (*pack_columns)(Matrix<Float> b, std::size_t depth, std::size_t n, Float* packed);
+    // Copies rows of the transpose a' (depth, n) of a, n <= rows, likewise.
+    void (*pack_rows)(const Float* transposed, std::size_t stride, std::size_t depth, std::size_t n, Float* packed);
+    // out (m, n) gets the product of m <= rows rows of a and packed columns. Entry (i, k) of a is at i * row + k * step.
+    void (*multiply)(const Float* a, std::size_t row, std::size_t step, const Float* packed, std::size_t depth,
+                     Float* out, std::size_t stride, std::size_t m, std::size_t n, Store store);
+};
+
+struct BothProductKernels : ProductKernels<float>, ProductKernels<double> {};
+
+// Selects the loops of a level instead of those of the fastest one, for tests.
+void use_products(const BothProductKernels& products);
+
+// The right factor of a product, packed once for all threads.
+template <class Float>
+class PackedMatrix {
+public:
+    // b (depth, n)
+    PackedMatrix(Matrix<Float> b, std::size_t depth, std::size_t n, int n_threads);
+
+    // out (m, end - begin) gets a (m, depth) times the columns from begin to end, on the calling thread; begin is a
+    // multiple of columns_together().
+    void multiply(Matrix<Float> a, std::size_t m, std::size_t begin, std::size_t end, Float* out, std::size_t stride,
+                  Store store = Store::kSet) const;
+    void multiply(Matrix<Float> a, std::size_t m, Float* out, std::size_t stride) const {
+        multiply(a, m, 0, n_, out, stride);
+    }
+
+    static std::size_t columns_together();
+
+private:
+    struct Free {
+        void operator()(Float* memory) const { ::operator delete(memory, std::align_val_t{64}); }
+    };
+    std::size_t depth_, n_;
+    std::unique_ptr<Float, Free> packed_;
+};
+
+// out (m, n), with rows `stride` apart, gets a (m, k) b (k, n). If `lower`, only entries whose column is at most their
+// row are needed.
+template <class Float>
+void multiply(Matrix<Float> a, Matrix<Float> b, std::size_t m, std::size_t n, std::size_t k, Float* out,
+              std::size_t stride, Store store, bool lower, int n_threads);
+
+}  // namespace bitclass
