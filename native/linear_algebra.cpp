@@ -10,8 +10,7 @@ namespace bitclass {
 
 namespace {
 
-// Rows and columns per tile of a Gram matrix.
-constexpr std::size_t kGramRows = 192, kGramColumns = 1024;
+constexpr std::size_t kGramColumns = 1024;  // per tile
 // Triangular factors are halved down to this size: the rest of the work is products.
 constexpr std::size_t kSmall = 64;
 constexpr std::size_t kRowsPerPart = 192;
@@ -113,11 +112,13 @@ template void product(Matrix<double>, Matrix<double>, std::size_t, std::size_t, 
 template <class Float>
 void add_gram(const Float* x, std::size_t n, std::size_t d, double* gram, int n_threads) {
     const PackedMatrix<Float> packed({x, d}, n, d, n_threads);
-    const std::size_t n_row_tiles = chunks_of(d, kGramRows), n_column_tiles = chunks_of(d, kGramColumns);
+    const std::size_t n_column_tiles = chunks_of(d, kGramColumns);
+    const std::size_t tile_rows = rows_per_tile<Float>(d, n_column_tiles, n_threads);
+    const std::size_t n_row_tiles = chunks_of(d, tile_rows);
     parallel_for(n_row_tiles * n_column_tiles, n_threads, [&](std::size_t tile) {
-        const std::size_t row = (n_row_tiles - 1 - tile / n_column_tiles) * kGramRows;
+        const std::size_t row = (n_row_tiles - 1 - tile / n_column_tiles) * tile_rows;
         const std::size_t column = tile % n_column_tiles * kGramColumns;
-        const std::size_t n_rows = std::min(kGramRows, d - row), end = std::min(column + kGramColumns, row + n_rows);
+        const std::size_t n_rows = std::min(tile_rows, d - row), end = std::min(column + kGramColumns, row + n_rows);
         if (end <= column) return;  // above the diagonal
         const std::size_t n_columns = end - column;
         std::vector<Float> part(n_rows * n_columns);

@@ -88,18 +88,20 @@ void PackedMatrix<Float>::multiply(Matrix<Float> a, std::size_t m, std::size_t b
 }
 
 template <class Float>
+std::size_t rows_per_tile(std::size_t m, std::size_t n_column_tiles, int n_threads) {
+    const std::size_t least = loops<Float>().rows, wanted = 4 * static_cast<std::size_t>(std::max(n_threads, 1));
+    std::size_t n_rows = kRowsPerTile;
+    while (n_threads > 1 && n_rows > least && chunks_of(m, n_rows) * n_column_tiles < wanted) n_rows /= 2;
+    return chunks_of(n_rows, least) * least;
+}
+
+template <class Float>
 void multiply(Matrix<Float> a, Matrix<Float> b, std::size_t m, std::size_t n, std::size_t k, Float* out,
               std::size_t stride, Store store, bool lower, int n_threads) {
     const PackedMatrix<Float> packed(b, k, n, n_threads);
-    // Smaller tiles where there would be fewer than four per thread; and not only columns of the same rows, whose
-    // factor would be packed again and again.
-    const std::size_t wanted = 4 * static_cast<std::size_t>(std::max(n_threads, 1));
     const std::size_t n_columns = n_threads > 1 ? kColumnsPerTile : std::max<std::size_t>(n, 1);
     const std::size_t n_column_tiles = std::max<std::size_t>(chunks_of(n, n_columns), 1);
-    const std::size_t least = loops<Float>().rows;
-    std::size_t n_rows = kRowsPerTile;
-    while (n_rows > least && chunks_of(m, n_rows) * n_column_tiles < wanted) n_rows /= 2;
-    n_rows = chunks_of(n_rows, least) * least;
+    const std::size_t n_rows = rows_per_tile<Float>(m, n_column_tiles, n_threads);
     const std::size_t n_row_tiles = chunks_of(m, n_rows);
     parallel_for(n_row_tiles * n_column_tiles, n_threads, [&](std::size_t tile) {
         // The largest of a lower triangle first.
@@ -113,6 +115,8 @@ void multiply(Matrix<Float> a, Matrix<Float> b, std::size_t m, std::size_t n, st
 
 template class PackedMatrix<float>;
 template class PackedMatrix<double>;
+template std::size_t rows_per_tile<float>(std::size_t, std::size_t, int);
+template std::size_t rows_per_tile<double>(std::size_t, std::size_t, int);
 template void multiply(Matrix<float>, Matrix<float>, std::size_t, std::size_t, std::size_t, float*, std::size_t, Store,
                        bool, int);
 template void multiply(Matrix<double>, Matrix<double>, std::size_t, std::size_t, std::size_t, double*, std::size_t,

@@ -67,6 +67,11 @@ private:
     std::unique_ptr<Float, Free> packed_;
 };
 
+// Rows per tile of m rows that are divided into a number of column tiles too: a multiple of those that are summed in
+// registers, and such that there are several tiles per thread.
+template <class Float>
+std::size_t rows_per_tile(std::size_t m, std::size_t n_column_tiles, int n_threads);
+
 // out (m, n), with rows `stride` apart, gets a (m, k) b (k, n). If `lower`, only entries whose column is at most their
 // row are needed.
 template <class Float>

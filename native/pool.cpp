@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -19,14 +20,16 @@ namespace {
 
 // Prevents a mistaken thread count from exhausting the system.
 constexpr std::size_t kMaxWorkers = 1024;
+// How long an idle worker watches for the next job before it sleeps.
+constexpr std::chrono::microseconds kWatch{50};
 
 struct Job {
     const std::function<void(std::size_t)>& run;
     const std::size_t n_chunks;
     std::atomic<std::size_t> next{0};
-    // Guarded by the pool's mutex:
+    std::atomic<std::size_t> helpers_at_work{0};
+    // Guarded by the pool's mutex, as are changes of helpers_at_work:
     std::size_t helpers_wanted = 0;
-    std::size_t helpers_at_work = 0;
     std::exception_ptr error{};
     std::condition_variable helpers_left{};
 };
@@ -59,13 +62,19 @@ public:
             std::lock_guard<std::mutex> lock(mutex_);
             grow_to(std::min(helpers, kMaxWorkers));
             job.helpers_wanted = std::min(helpers, n_workers_);
-            if (job.helpers_wanted > 0) jobs_.push_back(&job);
+            if (job.helpers_wanted > 0) {
+                jobs_.push_back(&job);
+                ++n_jobs_;
+            }
         }
         for (std::size_t i = 0; i < helpers; ++i) work_arrived_.notify_one();
         work_on(job);
         std::unique_lock<std::mutex> lock(mutex_);
         // No more workers may join: the job is on the caller's stack.
         jobs_.erase(std::remove(jobs_.begin(), jobs_.end(), &job), jobs_.end());
+        lock.unlock();
+        watch([&] { return job.helpers_at_work == 0; });
+        lock.lock();
         job.helpers_left.wait(lock, [&] { return job.helpers_at_work == 0; });
     }
 
@@ -99,6 +108,12 @@ private:
     [[noreturn]] void serve() {
         std::unique_lock<std::mutex> lock(mutex_);
         for (;;) {
+            if (jobs_.empty()) {
+                const std::size_t seen = n_jobs_;
+                lock.unlock();
+                watch([&] { return n_jobs_ != seen; });
+                lock.lock();
+            }
             work_arrived_.wait(lock, [this] { return !jobs_.empty(); });
             Job& job = *jobs_.front();
             ++job.helpers_at_work;
@@ -110,7 +125,16 @@ private:
         }
     }
 
+    // Waits a moment for the next job, or for the last helper: training has thousands of short ones in a row, and waking a sleeping thread
+    // takes as long as its share of the work. Other threads that want the processor get it.
+    template <class Done>
+    static void watch(const Done& done) {
+        const auto end = std::chrono::steady_clock::now() + kWatch;
+        while (!done() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    }
+
     std::mutex mutex_;
+    std::atomic<std::size_t> n_jobs_{0};  // so far
     std::condition_variable work_arrived_;
     std::deque<Job*> jobs_;
     std::size_t n_workers_ = 0;

@@ -44,7 +44,8 @@ _DLPACK_CPU = 1
 
 def signs(values: NDArray[Any]) -> NDArray[np.float32]:
     """Signs in {-1, +1} as float32; that of 0 is +1."""
-    return np.where(values >= 0, np.float32(1), np.float32(-1))
+    # Adding 0 turns -0.0 into 0.0.
+    return np.copysign(np.float32(1), np.asarray(values + 0.0, dtype=np.float32))
 
 
 def as_features(X: Any, n_features: int, feature_names: tuple[str, ...] | None = None) -> Features:

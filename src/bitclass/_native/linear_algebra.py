@@ -49,11 +49,11 @@ def add_gram(X: NDArray[Any], gram: NDArray[np.float64]) -> None:
 
 
 def cholesky(matrix: NDArray[Any]) -> NDArray[Any]:
-    """Lower Cholesky factor (d, d) of a symmetric matrix, float32 or float64.
+    """Lower Cholesky factor (d, d) of a symmetric matrix, float32 or float64, which is overwritten.
 
     Raises LinAlgError if the matrix is not positive definite.
     """
-    factor = np.array(matrix, order="C")
+    factor = np.require(matrix, None, ["C", "A", "W"])
     if not _kernels.cholesky(factor, effective_threads()):
         raise np.linalg.LinAlgError("the matrix is not positive definite")
     return factor

@@ -40,6 +40,7 @@ __all__ = [
 
 ENVIRONMENT_VARIABLE = "BITCLASS_NUM_THREADS"
 MAX_THREADS = 2**31 - 1
+_MEMBERSHIP, _CGROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 _setting: int | None = None
 _kernel_limit: ContextVar[int | None] = ContextVar("bitclass_thread_limit", default=None)
@@ -49,7 +50,7 @@ def available_cpus() -> int:
     """Count the CPUs this process may use, by its affinity and by the CPU quota of its cgroup."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
     cpus = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    return max(1, min(cpus, cgroup_quota(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))))
+    return max(1, min(cpus, cgroup_quota(_MEMBERSHIP, _CGROUPS)))
 
 
 @cache

@@ -232,9 +232,9 @@ class _Scatter:
 
         The scatter within classes of whitened rows is then I - L^-1 D L^-T.
         """
-        penalised = self.within.astype(dtype)
         penalty = self.penalties(own_units)
         for _ in range(8):  # rounding of the sums may exceed a small penalty
+            penalised = self.within.astype(dtype)
             np.fill_diagonal(penalised, np.diag(self.within) + alpha * penalty)
             try:
                 return cholesky(penalised), alpha * penalty
@@ -281,24 +281,22 @@ class DenseWhitening:
         )
         self._noise: NDArray[np.float32] | None = None
 
+    @cached_property
+    def _transform32(self) -> NDArray[np.float32]:
+        return np.asarray(self.transform, dtype=np.float32)
+
     def rows(self, X: Features, chosen: slice | NDArray[np.intp]) -> NDArray[np.float32]:
         """Coordinates (m, k) float32 of some rows of X."""
         Z = self.sums.features(X, chosen)
         Z -= self.centre.astype(Z.dtype)
-        found: NDArray[np.float32] = Z.astype(np.float32, copy=False) @ self.transform.astype(
-            np.float32
-        )
-        return found
+        return Z.astype(np.float32, copy=False) @ self._transform32
 
     def draw(
         self, y: NDArray[np.intp], random: np.random.Generator, *, unseen: bool = False
     ) -> NDArray[np.float32]:
         """Rows (m, k) of the classes `y`, normal with the class means and the scatter within."""
         if self._noise is None:
-            covariance = self.covariance.copy()
-            floor = 1e-6 * float(np.mean(np.diag(covariance)))
-            covariance[np.diag_indices_from(covariance)] += floor
-            self._noise = np.ascontiguousarray(cholesky(covariance).T, dtype=np.float32)
+            self._noise = np.ascontiguousarray(_root(self.covariance).T, dtype=np.float32)
         noise = random.standard_normal((len(y), len(self._noise)), dtype=np.float32) @ self._noise
         return _around_means(self, noise, y, random, unseen)
 
@@ -323,6 +321,19 @@ class DenseWhitening:
             precision="int8" if sums.anchors is None and sums.span_of is None else "float32",
             anchors=sums.anchors,
         )
+
+
+def _root(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Lower Cholesky factor of a covariance, which may be singular up to rounding."""
+    floor = 1e-7 * float(np.mean(np.diag(covariance))) + 1e-30
+    for _ in range(8):
+        floored = covariance.copy()
+        floored[np.diag_indices_from(floored)] += floor
+        try:
+            return cholesky(floored)
+        except np.linalg.LinAlgError:
+            floor *= 10.0
+    return np.diag(np.sqrt(np.maximum(np.diag(covariance), 0.0)))
 
 
 def _whitened_scatter(
@@ -361,7 +372,7 @@ def _axes_of_means(white: NDArray[Any], q: int) -> tuple[NDArray[Any], NDArray[A
 def _leading(matrix: NDArray[Any], q: int) -> tuple[NDArray[Any], NDArray[Any]]:
     """Largest eigenvalues (q,), and eigenvectors (k, q), of a symmetric matrix (k, k)."""
     k = len(matrix)
-    if k > _MAX_EXACT_DIRECTIONS and 2 * q < k:
+    if k > _MAX_EXACT_DIRECTIONS and 4 * q < 3 * k:
         random = np.random.default_rng(0)
         found = random.standard_normal((k, q + 16)).astype(matrix.dtype)
         for _ in range(3):
@@ -408,10 +419,14 @@ def _with_extra(
         found = np.random.default_rng(0).standard_normal((d, n_extra))
     else:
         found = np.random.default_rng(0).standard_normal((d, min(n_extra + 16, d - q)))
+        # Rough directions need no more digits.
+        basis32, factor32 = basis.astype(np.float32), factor.astype(np.float32)
+        found, added32 = found.astype(np.float32), added.astype(np.float32)[:, None]
         for _ in range(3):
-            found -= product(basis, product(basis.T, found))
-            along = solve_triangular(factor, found, transposed=True)
-            found = _orthonormal(found - solve_triangular(factor, along * added[:, None]))
+            found -= product(basis32, product(basis32.T, found))
+            along = solve_triangular(factor32, found, transposed=True)
+            found = _orthonormal(found - solve_triangular(factor32, along * added32))
+        found = found.astype(np.float64)
     found -= product(basis, product(basis.T, found))
     found = _orthonormal(found)
     along = solve_triangular(factor, found, transposed=True)
@@ -1239,8 +1254,12 @@ def _rotated(
     for _ in range(math.ceil(n_bits / k)):
         rotation = _nearest_rotation(axes @ random.standard_normal(chosen.shape))
         rotation = rotation.astype(np.float32)  # the signs of rows need no more digits
+        codes = None
         for _ in range(n_rounds):
-            rotation = _nearest_rotation(rows32.T @ signs(rows32 @ rotation))
+            before, codes = codes, signs(product(rows32, rotation))
+            if before is not None and np.array_equal(before, codes):
+                break
+            rotation = _nearest_rotation(product(rows32.T, codes))
         blocks.append(_nearest_rotation(rotation.astype(np.float64)))
     Q = np.zeros((len(whitening.between), n_bits))
     Q[:k] = np.concatenate(blocks, axis=1)[:, :n_bits]

@@ -15,7 +15,7 @@ import scipy.optimize
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bitclass._native import SparseRows, effective_threads, thread_limit
+from bitclass._native import SparseRows, effective_threads, product, thread_limit
 from bitclass.arrays import class_blocks, sample_rows
 from bitclass.codes import make_distinct, pack, sign
 from bitclass.hash_function import HashFunction
@@ -75,7 +75,7 @@ RESCORE_LENGTHS = (16, 64)
 _LEAST_PRIOR_TEMPERATURE = 0.5  # in units of that of drawn rows
 # Number of (row, class) pairs that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
-_SCORES_PER_BLOCK = 1 << 20  # over all threads
+_SCORES_PER_BLOCK, _LEAST_ROWS = 1 << 20, 16  # over all threads; rows of one block
 # Margins in the softmax, in nats per logarithm of the number of classes, of a row whose bits are
 # all right, against the nearest other class.
 _NATS_OF_SIGNS, _NATS_OF_TANH = 1.5, 2.2
@@ -315,6 +315,18 @@ def _coordinates(whitening: Any, sample: Sample) -> Any:
     return A
 
 
+def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
+    """The same mini-batches, each made by another thread during the step before."""
+    if effective_threads(None) == 1:
+        yield from batches
+        return
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(next, batches)
+        while True:
+            batch, following = following.result(), pool.submit(next, batches)
+            yield batch
+
+
 @dataclass(frozen=True)
 class Refinement:
     """A refined candidate, and how it came about."""
@@ -342,7 +354,8 @@ def refine(settings: Settings, closed: ClosedForm, sample: Sample, judged: Sampl
     max_rows = min(max_visits, max(1024, settings.max_bytes // (4 * width)))
     if _is_sparse(whitening):
         max_rows = len(sample)
-    rows = _TrainingRows(closed, sample, max_rows, random)
+    # Rows have random numbers of their own, since they are drawn ahead of the steps.
+    rows = _TrainingRows(closed, sample, max_rows, np.random.default_rng([settings.seed, 3]))
     n_visits = max(min(max_epochs * len(rows), max_visits), _MIN_VISITS)
     n_per_step = _ROWS_PER_STEP if len(rows) < _MANY_ROWS else _ROWS_PER_LARGE_STEP
     if _is_sparse(whitening):
@@ -363,6 +376,8 @@ def refine(settings: Settings, closed: ClosedForm, sample: Sample, judged: Sampl
     n_epochs = math.ceil(n_steps / per_epoch)
     epochs: list[Epoch] = []
     stopped, batches = None, rows.batches(n_per_step)
+    if not isinstance(rows, _RowsOfClasses):  # whose classes depend on the steps before
+        batches = _ahead(batches)
     while not steps.finished and stopped is None:
         for batch in islice(batches, per_epoch):
             steps.step(*batch)
@@ -423,7 +438,8 @@ def _start(
         def class_means() -> NDArray[np.int8]:
             found = np.empty(closed.weights.shape, dtype=np.int8)
             for part in class_blocks(n_classes):
-                found[part] = sign(whitening.means[part] @ projection.matrix + projection.intercept)
+                scores = product(whitening.means[part], projection.matrix)
+                found[part] = sign(scores + projection.intercept)
             return found
 
     some = sample_rows(len(rows), 512)
@@ -657,7 +673,7 @@ def _score_gaps(model: PackedModel, X: Any, y: NDArray[np.intp]) -> tuple[NDArra
     listed, counts = np.zeros((n_rows, m + 1)), np.zeros((n_rows, width))
     gap, best = np.zeros(n_rows), np.zeros(n_rows, dtype=np.float32)
     n_threads = effective_threads(None)
-    step = max(1, _SCORES_PER_BLOCK // (n_threads * len(model.classes)))
+    step = max(_LEAST_ROWS, _SCORES_PER_BLOCK // (n_threads * len(model.classes)))
 
     def measure(begin: int) -> None:
         part = slice(begin, begin + step)

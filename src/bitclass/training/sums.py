@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -18,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bitclass._native import add_gram, class_sums, standardise
+from bitclass._native import add_gram, class_sums, effective_threads, standardise
 from bitclass._native.ngrams import NgramFeatures
 from bitclass.arrays import (
     Features,
@@ -418,15 +419,22 @@ def standardisation(
     """
     chosen = sample_rows(X.shape[0], _STANDARDISATION_ROWS)
     sample, weights = X[chosen], weights[chosen]
-    centre, variance, largest = np.zeros((3, X.shape[1]))
-    for rows, block in row_blocks(sample):
-        centre += weights[rows] @ block.astype(np.float64)
-    centre /= weights.sum()
-    for rows, block in row_blocks(sample):
-        deviation = block.astype(np.float64) - centre
-        np.maximum(largest, np.abs(deviation).max(axis=0), out=largest)
-        variance += weights[rows] @ deviation**2
-    variance /= weights.sum()
+
+    def sums_of(block: tuple[slice, NDArray[Any]]) -> NDArray[np.float64]:
+        rows, values = block
+        return weights[rows] @ values.astype(np.float64)
+
+    def moments_of(block: tuple[slice, NDArray[Any]]) -> tuple[NDArray[np.float64], ...]:
+        rows, values = block
+        deviation = values.astype(np.float64) - centre
+        largest = np.maximum(deviation.max(axis=0), -deviation.min(axis=0))
+        return largest, weights[rows] @ np.square(deviation, out=deviation)
+
+    with ThreadPoolExecutor(effective_threads(None)) as pool:
+        centre = sum(pool.map(sums_of, row_blocks(sample))) / weights.sum()
+        of_blocks = list(pool.map(moments_of, row_blocks(sample)))
+    largest = np.max([one for one, _ in of_blocks], axis=0)
+    variance = sum(square for _, square in of_blocks) / weights.sum()
     in_float32 = compute_dtype(X) == np.float32
     # Below this the column is constant, up to the rounding of its values.
     constant = largest <= (_FLOAT32_DIGITS if in_float32 else _FLOAT64_DIGITS) * np.abs(centre)
