@@ -10,7 +10,6 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Mapping
-from copy import copy
 from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
 
@@ -121,13 +120,24 @@ class PackedModel:
         self.typicality_table = _checked_table(typicality)
         self.reject, self.unknown_label = reject, unknown_label
         self.summary = dict(summary or {})
-        self._set_text(text)
+        self.text = None if text is None else self._of_columns(text)
         if bias is not None:
             bias = np.ascontiguousarray(bias, dtype=np.float32)
         self._index = HammingIndex(weights, bias)
         self._searched = self._index
         #: Folder of the file that the model was loaded from, in which its embedding is looked for.
         self.folder: str | None = None
+
+    def _of_columns(self, text: NgramFeatures) -> NgramFeatures:
+        """N-gram features of the columns that the hash function uses."""
+        columns = self.hash_function.columns
+        if text.n_columns != self.n_features or columns is None:
+            wide = "" if columns is None else " wide"
+            raise ValueError(
+                f"text must have the {self.n_features} columns of a hash function of wide rows, "
+                f"found {text.n_columns} and one of{wide} rows of {self.n_features} features"
+            )
+        return text.only(columns)
 
     @cached_property
     def embedding(self) -> Any:
@@ -204,36 +214,24 @@ class PackedModel:
         parts = (self.weights, self.hash_function, self.bias, self.typicality_table, self.text)
         return sum(part.nbytes for part in parts if part is not None)
 
-    def with_text(self, text: NgramFeatures) -> PackedModel:
-        """The same model, accepting texts; it must have been fitted on rows of these features.
+    def replaced(self, **changes: Any) -> PackedModel:
+        """The same model with other values of some parameters.
 
         Parameters
         ----------
-        text : NgramFeatures
-            Of these features, the model keeps the columns that its hash function uses.
+        **changes : parameters of `PackedModel` by name
+            Of n-gram features `text`, which must be those of the rows that the model was fitted on,
+            the columns are kept that the hash function uses.
 
         Returns
         -------
         PackedModel
         """
-        model = copy(self)
-        model.summary = dict(self.summary)
-        model._set_text(text)
-        return model
-
-    def _set_text(self, text: NgramFeatures | None) -> None:
-        self.text = None
-        if text is None:
-            return
-        columns = self.hash_function.columns
-        if text.n_columns != self.n_features or columns is None:
-            wide = "" if columns is None else " wide"
-            raise ValueError(
-                f"text must have the {self.n_features} columns of a hash function of wide rows, "
-                f"found {text.n_columns} and one of{wide} rows of {self.n_features} features"
-            )
-        self.text = text.only(columns)
-        self.__dict__.pop("_blank", None)
+        names = ("classes", "weights", "hash_function", "bias", "rescore", "temperature", "reject",
+                 "unknown_label", "summary", "text")  # fmt: skip
+        given = {name: getattr(self, name) for name in names}
+        given["typicality"] = self.typicality_table
+        return PackedModel(**(given | changes))
 
     def unpacked_weights(self) -> NDArray[np.int8]:
         """Class weights of shape (C, r) in {-1, +1}."""
