@@ -26,7 +26,6 @@ from bitclass.storage import (
     ModelFileError,
     load,
     open_file,
-    read_header,
     save,
     write_file,
 )
@@ -227,9 +226,8 @@ def test_golden_files_load_forever(tmp_path, name):
     assert reader.predict(X).tolist() == expected["predicted"]
     if "typicality" in reader.tensors:
         np.testing.assert_allclose(model.typicality(X), reader.typicality(X), rtol=1e-6)
-    header = read_header(path)
-    assert Report.from_dict(header.summary["report"]).epochs == (Epoch(1, 20, 0.9, 1.5),)
-    save(tmp_path / "again", model, projection=header.projection)
+    assert Report.from_dict(model.summary["report"]).epochs == (Epoch(1, 20, 0.9, 1.5),)
+    save(tmp_path / "again", model, projection=reader.header["projection"])
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
 
 
@@ -251,18 +249,6 @@ def test_a_reader_written_from_the_specification_ranks_the_short_list(
     np.testing.assert_array_equal(reader.predict(X)[clear], model.predict(X)[clear])
     if rescore > 1:
         assert np.any(reader.labels()[reader.distances(X).argmin(axis=1)] != reader.predict(X))
-
-
-def test_the_header_and_the_classes_are_read_without_the_projection(tmp_path):
-    model = made(LABELS["text"], precision="float32")
-    save(tmp_path / "model", model, projection="int8")
-    header = read_header(tmp_path / "model")
-    assert (header.n_classes, header.n_features, header.n_bits) == (3, 7, 20)
-    assert (header.projection, header.precision, header.labels) == ("int8", "float32", "str")
-    assert (header.version, header.rescore, header.temperature) == (1, 2, 1.0 / 3.0)
-    assert header.summary == {"note": "über"}
-    assert_same_labels(header.classes, model.classes)
-    np.testing.assert_array_equal(header.weights, model.weights)
 
 
 def test_the_generic_pair_for_files_of_another_kind(tmp_path):
