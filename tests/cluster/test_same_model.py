@@ -178,14 +178,6 @@ def test_sparse_rows_and_empty_partitions(client):
     np.testing.assert_array_equal(codes.compute(), found.to_local().encode(table[names][kept]))
 
 
-def test_only_partitions_that_the_sample_skips_have_rows(client, monkeypatch):
-    monkeypatch.setattr("bitclass.dask.SAMPLE_PARTITIONS", 2)
-    X, y = problem(n=900)
-    weights = (np.arange(900) // 300 == 1).astype(float)
-    found = fitted(PARAMETERS, *lazy(X, y, 300), weights)
-    assert found.report_.n_rows == 300
-
-
 def test_predictions_are_lazy_and_those_of_the_local_model(client):
     X, y = problem(n=900)
     rows = lazy(X, y, 250)
