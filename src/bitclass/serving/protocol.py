@@ -50,8 +50,6 @@ _DEFAULT_TOP = 5
 _JSON_NAMES = {dict: "a JSON object", list: "a list", str: "a string", bool: "true or false"}
 # Objects and lists take more memory than numbers, and a valid request has few of them.
 _MAX_BRACKETS = 100_000
-# As objects, the best classes of a request would take far more memory than as text.
-_OBJECTS_AT_ONCE = 1000
 
 
 def shown(value: Any) -> str:
@@ -121,23 +119,15 @@ def parse_plain(
             f"the body must have one key, {' or '.join(served.inputs)}, found "
             f"{shown(', '.join(given))}"
         )
-    ((kind, values),) = given.items()
+    ((kind, data),) = given.items()
     _check_kind(kind, served)
-    most = _max_rows(kind, limits)
-    if not isinstance(values, list) or not 1 <= len(values) <= most:
-        found = f"{len(values)}" if isinstance(values, list) else f"{shown(values)}"
-        raise RequestError(f"{kind} must be a list of 1 to {most} elements, found {found}")
+    shape = [len(_checked(data, list, kind))]
+    tensor = {"name": kind, "datatype": "BYTES", "shape": shape, "data": data}
+    if kind == "rows":
+        tensor |= {"datatype": "FP64", "shape": [*shape, served.model.n_features]}
+    values = _values(tensor, memoryview(b""), served, limits)
     _check_size(len(values), n_best, limits)
-    if kind != "rows":
-        return Query(kind, _strings(values, [len(values)], kind), n_best, share)
-    shape = [len(values), served.model.n_features]
-    takes_texts = "texts" in served.inputs
-    if not isinstance(values[0], list) or (takes_texts and len(values[0]) != shape[1]):
-        hint = '; send texts as {"texts": [...]}' if takes_texts else ""
-        raise RequestError(
-            f"rows must be lists of {shape[1]} numbers, found {shown(values[0])}{hint}"
-        )
-    return Query(kind, _numbers(values, "FP64", shape), n_best, share)
+    return Query(kind, values, n_best, share)
 
 
 def plain_answer(served: ServedModel, query: Query, prediction: TopClasses) -> bytes:
@@ -152,21 +142,18 @@ def plain_answer(served: ServedModel, query: Query, prediction: TopClasses) -> b
             label if good else unknown for label, good in zip(best, accepted, strict=True)
         ]
         answer["typicality"] = typicality.tolist()
+    content = orjson.dumps(answer)
     if distances is not None and probabilities is not None:
-        parts = [orjson.dumps(answer)[:-1], b',"top":[[']
-        for row in zip(labels, distances, probabilities, strict=True):
-            for start in range(0, len(row[0]), _OBJECTS_AT_ONCE):
-                found = (values[start : start + _OBJECTS_AT_ONCE].tolist() for values in row[1:])
-                some = zip(row[0][start : start + _OBJECTS_AT_ONCE], *found, strict=True)
-                best = [
-                    {"label": label_value(label), "distance": distance, "probability": share}
-                    for label, distance, share in some
-                ]
-                parts += [orjson.dumps(best)[1:-1], b","]
-            parts[-1] = b"],["
-        parts[-1] = b"]]}"
-        return b"".join(parts)
-    return orjson.dumps(answer)
+        # One by one: as objects, the best classes would take far more memory than as text.
+        rows = zip(labels, distances.tolist(), probabilities.tolist(), strict=True)
+        top = b"],[".join(b",".join(map(_best_class, *row)) for row in rows)
+        content = content[:-1] + b',"top":[[' + top + b"]]}"
+    return content
+
+
+def _best_class(label: Any, distance: int, share: float) -> bytes:
+    best = {"label": label_value(label), "distance": distance, "probability": share}
+    return orjson.dumps(best)
 
 
 def parse_infer(
@@ -329,7 +316,7 @@ def _values(tensor: dict[str, Any], rest: memoryview, served: ServedModel, limit
     ):
         expected = ", ".join(["n", *map(str, tails[0])])
         raise RequestError(
-            f"shape of {kind} must be [{expected}] with n from 1 to {most}, found {shown(shape)}"
+            f"{kind} must have shape [{expected}] with n from 1 to {most}, found {shown(shape)}"
         )
     about = _checked(tensor.get("parameters", {}), dict, f"parameters of {kind}")
     size = about.get("binary_data_size")
