@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bitclass import ModelFileError, load
+from bitclass import ModelFileError, PackedModel, load
+from bitclass.hash_function import HashFunction, RbfAnchors
 from bitclass.storage import check_extractor, extractor_of, save
 
 from .altered_files import (
@@ -133,8 +134,7 @@ def test_a_tensor_that_is_named_twice_is_refused(refused):
         ({"version": True}, "format version True is not supported"),
         ({"kind": "sums"}, "expected a model file, found kind 'sums'"),
         ({"steepness": 1.0}, "unknown field 'steepness'"),
-        ({"precision": "int4"}, "precision must be one of"),
-        ({"precision": DROPPED}, "'precision' must be a str, found nothing"),
+        ({"rescore": DROPPED}, "'rescore' must be a int, found nothing"),
         ({"temperature": 1e-310}, "temperature must be a positive number"),
         ({"temperature": 10**400}, "out of range"),
         ({"temperature": float("nan")}, "number .NaN. is out of range"),
@@ -220,11 +220,12 @@ def test_wide_labels_cannot_claim_much_memory(refused, tmp_path):
 
 def test_limits_of_the_kernels_are_reported(refused, tmp_path):
     d = 140_000  # int8 sums of so many features could overflow
-    save(tmp_path / "wide", plain(np.ones((d, 1))), projection="int8")
-    assert load(tmp_path / "wide").n_features == d
-    refused(
-        with_header((tmp_path / "wide").read_bytes(), precision="int8"), "int8 precision supports"
-    )
+    one = np.ones(1, np.float32)
+    anchors = RbfAnchors(np.ones((d, 1), np.float32), one, one, 1.0)
+    function = HashFunction(np.ones((d, 1), np.float32), np.zeros(1), anchors=anchors)
+    save(tmp_path / "wide", PackedModel(np.arange(2), np.zeros((2, 1), np.uint8), function))
+    content = (tmp_path / "wide").read_bytes()
+    refused(without_tensor(content, *ANCHOR_TENSORS), "int8 precision supports")
 
 
 def test_invalid_anchors_are_refused(refused, tmp_path):
@@ -292,7 +293,8 @@ def test_a_small_file_cannot_claim_much_memory(tmp_path):
     code = """
 import resource, sys
 import numpy
-from bitclass import ModelFileError, load
+from bitclass import ModelFileError, PackedModel, load
+from bitclass.hash_function import HashFunction, RbfAnchors
 load(sys.argv[1])
 pages = int(open("/proc/self/statm").read().split()[0])
 limit = pages * resource.getpagesize() + (40 << 20)

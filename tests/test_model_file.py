@@ -101,11 +101,9 @@ def test_a_projection_of_zeros_can_be_saved_in_any_type(tmp_path, projection):
 
 @pytest.mark.parametrize("n_bits", [1, 8, 9, 65])
 @pytest.mark.parametrize(("centre", "scale"), [*itertools.product([True, False], repeat=2)])
-@pytest.mark.parametrize(
-    ("projection", "precision"), [("float32", "float32"), ("float32", "int8"), ("int8", "int8")]
-)
-def test_loaded_models_equal_the_saved_ones(tmp_path, projection, precision, n_bits, centre, scale):
-    model = made(np.arange(3), n_bits, d=40, precision=precision, centre=centre, scale=scale)
+@pytest.mark.parametrize("projection", ["float32", "int8"])
+def test_loaded_models_equal_the_saved_ones(tmp_path, projection, n_bits, centre, scale):
+    model = made(np.arange(3), n_bits, d=40, centre=centre, scale=scale)
     X = rows(40, n=500)
     read = saved(tmp_path, model, projection)
     assert_same_model(read, model, X)
@@ -121,19 +119,6 @@ def test_loaded_models_equal_the_saved_ones(tmp_path, projection, precision, n_b
     again = saved(tmp_path, read, projection)
     assert path.read_bytes() == before
     assert_same_model(pickle.loads(pickle.dumps(again)), model, X)
-
-
-def test_float32_codes_stay_close_with_a_rounded_projection(tmp_path):
-    model = made(np.arange(3), 256, d=200, precision="float32")
-    h = model.hash_function
-    # Rows far from 0, whose features differ in magnitude.
-    P, centre = h.projection / h.scale[:, None], 2000 * h.scale
-    X = centre + h.scale * rows(200, n=300)
-    model.hash_function = HashFunction(
-        P, h.intercept - centre @ P, centre=centre, scale=h.scale, precision="float32"
-    )
-    changed = np.bitwise_count(saved(tmp_path, model, "int8").encode(X) ^ model.encode(X))
-    assert changed.sum() / (256 * len(X)) < 3e-2
 
 
 @given(hnp.arrays(st.sampled_from(["<U6", "<i2", "<f4", ">i4"]), st.integers(1, 8)))
@@ -177,7 +162,8 @@ def changed(**changes):
     good = made(np.arange(3))
     h = good.hash_function
     scale = changes.pop("scale", h.scale)
-    hash_function = HashFunction(h.projection, h.intercept, scale=scale, precision="float32")
+    precision = changes.pop("precision", "int8")
+    hash_function = HashFunction(h.projection, h.intercept, scale=scale, precision=precision)
     given = {"classes": good.classes, "weights": good.weights, "temperature": 1.0} | changes
     return PackedModel(hash_function=hash_function, **given)
 
@@ -186,6 +172,7 @@ def changed(**changes):
     ("change", "message"),
     [
         ({"temperature": 0.0}, "temperature"),
+        ({"precision": "float32"}, "precision"),
         ({"weights": np.full((3, 3), 255, np.uint8)}, "unused bits after"),
         ({"classes": np.arange(4)}, "classes"),
         ({"scale": np.full(7, 1e-40, np.float32)}, "positive"),

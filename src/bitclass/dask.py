@@ -477,8 +477,8 @@ def _blocks(name: str, values: Any) -> tuple[list[Delayed], bool]:
     """The partitions, each with only the tasks it needs, and whether they share many tasks."""
     if not (dask.is_dask_collection(values) and hasattr(values, "to_delayed")):
         raise TypeError(
-            f"{name} must be a Dask array or a Dask data frame, found {type(values).__name__}; use "
-            "BinaryCodeClassifier for rows in memory"
+            f"{name} must be a Dask array or a Dask data frame, found {type(values).__name__}; "
+            "dask.array.from_array makes one of an array in memory"
         )
     # Optimising would drop the futures that keep persisted data in memory.
     optimize = not futures_of(values)

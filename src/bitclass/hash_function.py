@@ -168,11 +168,11 @@ class HashFunction:
         single value costs the others their digits.
     precision : {"int8", "float32"}
         "int8" quantises rows on the fly and computes in integers, several times faster; for
-        Gaussian features about one bit in 260 differs. "float32" computes with NumPy's product, in
-        the type of the rows (float16 in float32). If a score is closer to zero than its rounding
-        error, a row may then get a different bit alone than in a batch.
+        Gaussian features about one bit in 260 differs. "float32" computes with NumPy's product. If
+        a score is closer to zero than its rounding error, a row may then get a different bit alone
+        than in a batch.
     anchors : RbfAnchors, optional
-        Rows are hashed by their similarities to these d anchors.
+        Rows are hashed by their similarities to these d anchors, always in float32.
     quantised : QuantisedProjection, optional
         P and t in eight-bit integers, if they were saved in this form.
     columns : (k,) int32, ascending, optional
@@ -207,7 +207,7 @@ class HashFunction:
         self.intercept = intercept
         self.centre = centre
         self.scale = scale
-        self.precision = precision
+        self.precision: Precision = precision if anchors is None else "float32"
         self.anchors = anchors
         self.columns = columns
         #: Whether P is applied to all features directly.
@@ -218,14 +218,14 @@ class HashFunction:
             n_features = projection.shape[0] if anchors is None else anchors.n_features
         self.n_features = n_features
         self._saved_quantised = quantised
-        # Scores are computed by one of these: P in integers, P for some columns, or NumPy's product
-        # with P in the type of the rows, converted when first needed.
+        # Scores are computed by one of these, or by NumPy's product.
         self._int8: _kernels.Int8Projection | None = None
         self._sparse: _kernels.SparseProjection | None = None
-        self._operands: dict[Any, tuple[NDArray[Any], NDArray[Any]]] = {}
+        with np.errstate(over="ignore"):  # rejected below, or with the scores
+            self._shift = intercept.astype(np.float32)
         if columns is not None:
             self._sparse = self._sparse_projection(columns)
-        elif precision == "int8":
+        elif self.precision == "int8":
             quantised = self.quantised()
             if not np.isfinite(quantised.thresholds).all():
                 raise ValueError(
@@ -262,8 +262,10 @@ class HashFunction:
         columns = self.columns
         if columns is None:
             return
-        if n_features is None or self.centre is not None or self.anchors is not None:
-            raise ValueError("columns must come with n_features, without centre or anchors")
+        if n_features is None or self.centre is not None or self.precision == "float32":
+            raise ValueError(
+                "columns must come with n_features and int8, without centre or anchors"
+            )
         ascending = len(columns) == d and (columns[1:] > columns[:-1]).all()
         if not ascending or not 0 <= columns[0] <= columns[-1] < n_features:
             raise ValueError(
@@ -279,10 +281,6 @@ class HashFunction:
             places = np.full(self.n_features, -1, dtype=np.int32)
             places[columns] = kept
         self._places = places
-        if self.precision == "float32":
-            self._shift = self.intercept.astype(np.float32)
-            table = np.ascontiguousarray(self.projection)
-            return _kernels.SparseProjection(places, None, table, None, self._shift)
         weights, thresholds, _, factors, steps = self.quantised()
         self._shift = (thresholds * steps).astype(np.float32)
         return _kernels.SparseProjection(
@@ -303,7 +301,7 @@ class HashFunction:
     @property
     def entry_bits(self) -> int:
         """Bits that an entry of the quantised P takes: 1, 4 or 8."""
-        if self._saved_quantised is None or self.columns is None or self.precision != "int8":
+        if self._saved_quantised is None or self.columns is None:
             return 8
         sizes = np.abs(self._saved_quantised.weights)
         if sizes.max() > MAX_IN_FOUR_BITS:
@@ -324,10 +322,8 @@ class HashFunction:
         -------
         HashFunction
         """
-        if self.columns is None or self.precision != "int8":
-            raise ValueError(
-                f"{bits} bits per entry need a projection of wide sparse rows in int8 precision"
-            )
+        if self.columns is None:
+            raise ValueError(f"{bits} bits per entry need a projection of wide sparse rows")
         P = self.projection
         entries, rounded = np.empty(P.shape, np.int8), np.empty_like(P)
         units = np.empty(len(P), np.float32)
@@ -455,13 +451,8 @@ class HashFunction:
             return self._sparse.scores(X.indptr, columns, X.data, threads), self._shift
         if features.dtype == np.float16:
             features = _kernels.widen(features, threads)
-        dtype = features.dtype
-        if dtype not in self._operands:
-            projection = self.projection.astype(dtype, order="C", copy=False)
-            self._operands[dtype] = projection, self.intercept.astype(dtype)
-        projection, intercept = self._operands[dtype]
         with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for these
-            return np.matmul(features, projection), intercept
+            return features.astype(np.float32, copy=False) @ self.projection, self._shift
 
     def _map_blocks(
         self, X: Features | FeatureBlock, kernel: Callable[[Any, int], tuple[Any, ...]]

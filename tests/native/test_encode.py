@@ -205,11 +205,8 @@ def test_rows_that_overflow_are_rejected(level, precision, n):
     wide = X.astype(np.float64)
     wide[-1] = 1
     wide[-1, 7] = -1e200
-    if precision == "int8":
-        with pytest.raises(ValueError, match=f"X: row {n - 1}, feature 7 is -1e\\+200, too large"):
-            hash_function.encode(wide)
-    else:
-        assert_equals_the_twin(hash_function, wide[-1:])
+    with pytest.raises(ValueError, match=f"X: row {n - 1}, feature 7 is -1e\\+200, too large"):
+        hash_function.encode(wide)
 
 
 @pytest.mark.parametrize("dtype", FEATURE_TYPES)
@@ -238,11 +235,9 @@ def test_int8_follows_float32_for_features_of_very_different_sizes():
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
-@pytest.mark.parametrize("columns", [None, np.arange(20, dtype=np.int32)])
-def test_copies_and_pickles_encode_the_same(precision, columns):
+def test_copies_and_pickles_encode_the_same(precision):
     X, projection, intercept, _ = problem(9, 10, 20, 12)
-    options = {} if columns is None else {"columns": columns, "n_features": 20}
-    hash_function = HashFunction(projection, intercept, precision=precision, **options)
+    hash_function = HashFunction(projection, intercept, precision=precision)
     for other in (copy.deepcopy(hash_function), pickle.loads(pickle.dumps(hash_function))):
         assert other.precision == precision
         assert_array_equal(other.encode(X), hash_function.encode(X))

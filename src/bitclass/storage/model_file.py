@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native import Precision, QuantisedProjection
+from bitclass._native import QuantisedProjection
 from bitclass._native.ngrams import NgramFeatures
 from bitclass.codes import pack, unpack
 from bitclass.hash_function import (
@@ -54,7 +54,6 @@ PROJECTION_TYPES: tuple[ProjectionType, ...] = get_args(ProjectionType)
 _KIND = "model"
 _FIELDS = {
     "projection": str,
-    "precision": str,
     "rescore": int,
     "temperature": float,
     "labels": str,
@@ -157,13 +156,15 @@ def save(
     h = model.hash_function
     if projection is None:
         projection = "float32"
-        if h.columns is not None and h.precision == "int8":
+        if h.columns is not None:
             exact: dict[int, ProjectionType] = {8: "int8", 4: "int4", 1: "1bit"}
             projection = exact[h.entry_bits]
     if projection not in PROJECTION_TYPES:
         raise ValueError(
             f"projection must be one of {list(PROJECTION_TYPES)}, found {projection!r}"
         )
+    if h.is_linear and h.precision == "float32":
+        raise ValueError("precision: hash functions of features are saved in int8 precision only")
     bits = _ENTRY_BITS.get(projection, 8)
     if bits < h.entry_bits:
         try:
@@ -173,7 +174,6 @@ def save(
     dtype, classes = encode_labels(model.classes)
     header = {
         "projection": projection,
-        "precision": h.precision,
         "rescore": int(model.rescore),
         "temperature": float(model.temperature),
         "labels": dtype,
@@ -252,8 +252,6 @@ def load(path: str | os.PathLike[str]) -> PackedModel:
 def _checked(content: Content) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Fields of the header and arrays by name, decoded."""
     fields = content.fields(**_FIELDS)
-    if fields["precision"] not in get_args(Precision):
-        raise ModelFileError(f"precision must be one of {list(get_args(Precision))}")
     if not _MIN_POSITIVE <= fields["temperature"] < np.inf:
         raise ModelFileError(
             f"temperature must be a positive number, found {fields['temperature']!r}"
@@ -391,7 +389,6 @@ def _model(fields: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> PackedMod
             intercept,
             centre=centre,
             scale=scale,
-            precision=fields["precision"],
             anchors=anchors_from(arrays),
             quantised=quantised,
             columns=columns,
