@@ -260,7 +260,7 @@ VECTOR = np.ones(4, np.float32)
         ((PROJECTION, INTERCEPT), {"scale": VECTOR * 0}, "scale: .*positive"),
         ((PROJECTION, INTERCEPT), {"scale": VECTOR[:3]}, "scale: .*shape"),
         ((PROJECTION, INTERCEPT), {"centre": VECTOR * np.nan}, "centre: .*finite"),
-        ((PROJECTION, INTERCEPT), {"columns": np.arange(4, dtype=np.int32)}, "columns need n_features"),
+        ((PROJECTION, INTERCEPT), {"columns": np.arange(4, dtype=np.int32)}, "need n_features"),
         ((np.zeros((133_001, 1), np.float32), np.zeros(1)), {}, "1 to 133000 features"),
         ((PROJECTION + np.float32(1e-38), INTERCEPT + 1e300), {}, "intercept: too large"),
     ],
