@@ -144,6 +144,9 @@ def test_a_tensor_that_is_named_twice_is_refused(refused):
         ({"rescore": True}, "'rescore' must be a int, found True"),
         ({"rescore": -1}, "rescore must be 0 to"),
         ({"rescore": 10**30}, "rescore must be 0 to"),
+        ({"reject": 1.5}, "reject must be from 0 to 1"),
+        ({"unknown_label": []}, "unknown_label must be a label, found list"),
+        ({"unknown_label": "none"}, "unknown_label must be None or of the type of the labels"),
         ({"summary": None}, "'summary' must be a dict"),
         *(
             ({"summary": summary}, message)

@@ -19,7 +19,7 @@ from bitclass._native import (
     _kernels,
     quantise,
 )
-from bitclass._native.ngrams import TEXTS_PER_CHUNK, NgramFeatures
+from bitclass._native.ngrams import TEXTS_PER_CHUNK, HashedTexts, NgramFeatures
 from bitclass._native.prediction import QUANTISED_MAX, threads_for
 from bitclass.arrays import Features, RowError, check_finite, dense_rows
 
@@ -432,7 +432,7 @@ class HashFunction:
 
     def _features(self, X: Features, first_row: int) -> Any:
         if self.columns is not None:
-            return SparseRows.of(X)
+            return SparseRows.of(X[:] if isinstance(X, HashedTexts) else X)
         if self.anchors is not None:
             dense = dense_rows(X, slice(None))
             check_finite(dense, first_row)  # clipping would hide infinity

@@ -55,6 +55,8 @@ class TopClasses(NamedTuple):
 class PackedModel:
     """A trained classifier: hash function, packed class weights and labels.
 
+    Its methods take rows `X`: array-likes or CSR matrices of shape (n, d), data frames, or n texts.
+
     Parameters
     ----------
     classes : (C,) labels
@@ -231,23 +233,16 @@ class PackedModel:
                  "unknown_label", "summary", "text")  # fmt: skip
         given = {name: getattr(self, name) for name in names}
         given["typicality"] = self.typicality_table
-        return PackedModel(**(given | changes))
+        model = PackedModel(**(given | changes))
+        model.n_probe, model.folder = self.n_probe, self.folder
+        return model
 
     def unpacked_weights(self) -> NDArray[np.int8]:
         """Class weights of shape (C, r) in {-1, +1}."""
         return unpack(self.weights, self.n_bits)
 
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
-        """Packed codes h(x).
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n, ceil(r / 8)), uint8
-        """
+        """Packed codes h(x) of rows, of shape (n, ceil(r / 8)), uint8."""
         return self.hash_function.encode(self._rows(X))
 
     def predict(
@@ -296,52 +291,27 @@ class PackedModel:
         return labels
 
     def best_scores(self, X: ArrayLike) -> NDArray[np.float32]:
-        """The largest class score of each row, which falls if no class fits.
+        """The largest class score of each row, of shape (n,), which falls if no class fits.
 
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n,), float32
-            ``w_c.tanh(P'x + t) + bias_c`` of the best class on the short list; without rescoring
-            ``w_c.h(x)`` plus the bias rounded to an even integer. It is -inf for texts and sparse
-            rows without any known feature.
+        It is ``w_c.tanh(P'x + t) + bias_c`` of the best class on the short list; without rescoring
+        ``w_c.h(x)`` plus the bias rounded to an even integer. It is -inf for texts and sparse rows
+        without any known feature.
         """
         return self._best_with_scores(X)[1]
 
     def typicality(self, X: ArrayLike) -> NDArray[np.float64]:
-        """How typical rows are of the classes that the model knows, from 0 to 1.
+        """How typical rows are of the classes that the model knows, from 0 to 1, of shape (n,).
 
         It is the share of rows of known classes, not used to fit the model, whose best score is
         below that of the row. Rows of known classes have values spread evenly from 0 to 1; a row of
         no known class has a value near 0. It is 0 for texts and sparse rows without any known
         feature.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n,)
         """
         self._check_typicality()
         return self._typicality_of(self._best_with_scores(X)[1])
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
-        """Share of rows X whose predicted label equals that in y.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n, d)
-        y : array-like of shape (n,)
-
-        Returns
-        -------
-        float
-        """
+        """Share of rows X whose predicted label equals that in y, of shape (n,)."""
         predicted, labels = self.predict(X), np.asarray(y)
         if labels.shape != predicted.shape:
             raise ValueError(f"y must have shape {predicted.shape}, found {labels.shape}")
@@ -390,34 +360,18 @@ class PackedModel:
         return TopClasses(self.classes[indices], distances, shares, typical)
 
     def scores(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Scores of all classes; the predicted class has the largest.
+        """Scores of all classes, of shape (n, C); the predicted class has the largest.
 
         Without rescoring they are the inner products ``w_c.h(x)``, plus the bias rounded to an even
         integer. With rescoring they are ``w_c.tanh(P'x + t) + bias_c`` for the classes on the short
         list; all others have lower scores, in the order of those without rescoring.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n, C)
         """
         return self._blockwise(X, self._scores)
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Probabilities of all classes; `top_classes` returns those of the best ones only.
+        """Probabilities of all classes, of shape (n, C); `top_classes` returns only the best.
 
         Texts and sparse rows without any known feature get equal probabilities, 1 / C.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n, C)
         """
         probabilities = self._blockwise(X, self._logits)
         np.exp(probabilities, out=probabilities)
@@ -425,16 +379,7 @@ class PackedModel:
         return probabilities
 
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Logarithms of the class probabilities, computed without underflow.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n, C)
-        """
+        """Logarithms of the class probabilities, of shape (n, C), without underflow."""
 
         def logarithms(block: FeatureBlock) -> NDArray[np.float64]:
             logits = self._logits(block)

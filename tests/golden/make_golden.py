@@ -32,6 +32,8 @@ def content(labels, n_bits, d, seed, **changed):
         "rescore": 3,
         "temperature": 1.5,
         "labels": kind,
+        "reject": 0.0,
+        "unknown_label": None,
         "summary": {"parameters": {"n_bits": n_bits}, "report": report.to_dict()},
     }
     tensors = {

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -234,15 +231,6 @@ def test_int8_follows_float32_for_features_of_very_different_sizes():
     assert differing() > 0.2  # the case for which rows are standardised
 
 
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-def test_copies_and_pickles_encode_the_same(precision):
-    X, projection, intercept, _ = problem(9, 10, 20, 12)
-    hash_function = HashFunction(projection, intercept, precision=precision)
-    for other in (copy.deepcopy(hash_function), pickle.loads(pickle.dumps(hash_function))):
-        assert other.precision == precision
-        assert_array_equal(other.encode(X), hash_function.encode(X))
-
-
 PROJECTION = np.zeros((4, 9), np.float32)
 INTERCEPT = np.zeros(9)
 VECTOR = np.ones(4, np.float32)
@@ -268,25 +256,3 @@ VECTOR = np.ones(4, np.float32)
 def test_invalid_hash_functions_are_rejected(arguments, options, message):
     with pytest.raises(ValueError, match=message):
         HashFunction(*arguments, **options)
-
-
-@pytest.mark.parametrize(
-    ("name", "place", "value", "message"),
-    [
-        ("weights", (3, 8), -128, "weights: expected integers from -127 to 127"),
-        ("thresholds", 0, np.nan, "thresholds: expected finite numbers only"),
-        ("thresholds", 8, np.inf, "thresholds: expected finite numbers only"),
-    ],
-)
-def test_kernels_reject_projections_with_undefined_sums(name, place, value, message):
-    arrays = {
-        "weights": np.full((4, 9), -127, np.int8),
-        "thresholds": np.zeros(9),
-        "centre": None,
-        "inverse_scale": None,
-        "steps": np.ones(9),
-    }
-    _kernels.Int8Projection(*arrays.values())
-    arrays[name][place] = value
-    with pytest.raises(ValueError, match=message):
-        _kernels.Int8Projection(*arrays.values())

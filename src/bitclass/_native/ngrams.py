@@ -242,21 +242,13 @@ class NgramFeatures:
 
 
 class HashedTexts:
-    """Lazily hashed rows of texts, with the attributes of a CSR matrix.
+    """Rows of texts, which are hashed when they are taken: ``rows[a:b]`` are `SparseRows`.
 
     Parameters
     ----------
     features : NgramFeatures
     texts : list of n str or bytes
-
-    Attributes
-    ----------
-    shape : (n, n_columns)
-    dtype : float32
-    indptr, indices, data : ndarray
     """
-
-    dtype: np.dtype[Any] = np.dtype(np.float32)
 
     def __init__(self, features: NgramFeatures, texts: list[str | bytes]) -> None:
         self.features = features
@@ -267,31 +259,9 @@ class HashedTexts:
         """Numbers of texts and of columns."""
         return len(self.texts), self.features.n_columns
 
-    def __getitem__(self, rows: slice) -> HashedTexts:
-        return HashedTexts(self.features, self.texts[rows])
-
-    @cached_property
-    def _arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
-        return self.features.rows(self.texts)
-
-    @property
-    def indptr(self) -> NDArray[np.int32]:
-        """Offset of the first entry of each row, (n + 1,)."""
-        return self._arrays[0]
-
-    @property
-    def indices(self) -> NDArray[np.int32]:
-        """Columns, (nnz,)."""
-        return self._arrays[1]
-
-    @property
-    def data(self) -> NDArray[np.float32]:
-        """Values, (nnz,)."""
-        return self._arrays[2]
-
-    def toarray(self) -> NDArray[np.float32]:
-        """The rows as a dense array."""
-        return SparseRows.of(self).toarray()
+    def __getitem__(self, rows: slice) -> SparseRows:
+        indptr, indices, values = self.features.rows(self.texts[rows])
+        return SparseRows(indptr.astype(np.int64), indices, values, self.features.n_columns)
 
 
 def as_texts(X: Any) -> list[str | bytes]:

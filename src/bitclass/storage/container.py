@@ -123,7 +123,7 @@ class Content:
             value = self.header.get(name)
             if kind is float and type(value) is int:
                 value = _finite_float(value)
-            if type(value) is not kind:
+            if type(value) is not kind and kind is not object:
                 what = shown(value) if name in self.header else "nothing"
                 raise ModelFileError(
                     f"the header's {name!r} must be a {kind.__name__}, found {what}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
@@ -57,6 +56,8 @@ _FIELDS = {
     "rescore": int,
     "temperature": float,
     "labels": str,
+    "reject": float,
+    "unknown_label": object,
     "summary": dict,
 }
 # The maximum number of bits, a million, divided by this is still finite.
@@ -105,8 +106,6 @@ _LAYOUT = {
     "text_idf": Expected("F16", ("features",), paired_with="text_ngrams"),
     "bias": Expected("F32", ("classes",), required=False),
     "typicality": Expected("F32", ("quantiles",), required=False),
-    "reject": Expected("F64", (1,), required=False, low=0, high=1),
-    "unknown_label": Expected("U8", ("bytes of the label",), required=False),
     **ANCHOR_LAYOUT,
 }
 
@@ -177,6 +176,8 @@ def save(
         "rescore": int(model.rescore),
         "temperature": float(model.temperature),
         "labels": dtype,
+        "reject": float(model.reject),
+        "unknown_label": np.asarray(model.unknown_label).item(),
         "summary": model.summary,
     }
     arrays = {
@@ -191,7 +192,6 @@ def save(
         **saved_text(model.text),
         "bias": model.bias,
         "typicality": model.typicality_table,
-        **_saved_rejection(model),
     }
     tensors = {name: values for name, values in arrays.items() if values is not None}
     content = Content(header, tensors)
@@ -280,6 +280,15 @@ def _checked(content: Content) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]
     _check_summary(fields["summary"], n_features)
     check_codes("weights", arrays["weights"], lengths["bits"])
     arrays["classes"] = decode_labels(fields["labels"], arrays["classes"], lengths["classes"])
+    if not 0 <= fields["reject"] <= 1:
+        raise ModelFileError(f"reject must be from 0 to 1, found {fields['reject']!r}")
+    unknown_label = fields["unknown_label"]
+    if isinstance(unknown_label, (dict, list)):
+        raise ModelFileError(f"unknown_label must be a label, found {shown(unknown_label)}")
+    try:
+        dtype_with(arrays["classes"], unknown_label)
+    except ValueError as error:
+        raise ModelFileError(str(error)[:200]) from None
     if projection in _ENTRY_BITS:
         arrays["projection"] = _entries(arrays["projection"], projection, lengths["bits"])
     return fields, arrays
@@ -404,38 +413,14 @@ def _model(fields: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> PackedMod
             text=text_from(arrays, columns, hash_function.n_features),
             bias=arrays.get("bias"),
             typicality=arrays.get("typicality"),
-            **_rejection_from(arrays),
+            reject=fields["reject"],
+            unknown_label=fields["unknown_label"],
         )
     except ModelFileError:
         raise
     except (TypeError, ValueError) as error:
         # The model and the kernels check their own limits.
         raise ModelFileError(str(error)) from None
-
-
-def _saved_rejection(model: PackedModel) -> dict[str, NDArray[Any]]:
-    """What is stored of `reject` and `unknown_label`, if they differ from the defaults."""
-    saved: dict[str, NDArray[Any]] = {}
-    if model.reject:
-        saved["reject"] = np.array([model.reject], dtype=np.float64)
-    if model.unknown_label is not None:
-        dtype_with(model.classes, model.unknown_label)
-        text = json.dumps(np.asarray(model.unknown_label).item(), ensure_ascii=False)
-        saved["unknown_label"] = np.frombuffer(text.encode(), dtype=np.uint8)
-    return saved
-
-
-def _rejection_from(tensors: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if "reject" in tensors:
-        found["reject"] = float(tensors["reject"][0])
-    if "unknown_label" in tensors:
-        text = tensors["unknown_label"].tobytes().decode()
-        if text[0] not in '"-0123456789N':  # neither nested nor null
-            raise ModelFileError("tensor 'unknown_label' must hold a string or a number")
-        found["unknown_label"] = json.loads(text)
-        dtype_with(tensors["classes"], found["unknown_label"])
-    return found
 
 
 def _quantised(
