@@ -159,18 +159,10 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         return local
 
     def predict(self, X: Any, *, reject: float | None = None) -> da.Array:
-        """Predict classes, lazily, on the workers.
+        """Lazy labels, a Dask array of shape (n_samples,).
 
-        Parameters
-        ----------
-        X : as in `fit`
-            Columns of data frames are selected by name if `fit` had feature names.
-        reject : float in [0, 1], optional
-            As in `BinaryCodeClassifier.predict`.
-
-        Returns
-        -------
-        Dask array of shape (n_samples,)
+        Columns of data frames are selected by name if `fit` had feature names. `reject` is that of
+        `BinaryCodeClassifier.predict`.
         """
         return self._lazy(X, "predict", reject=reject)[0]
 
@@ -202,16 +194,7 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         return TopClasses(*self._lazy(X, "top_classes", k=k, **options))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy on labelled rows, computed on the workers.
-
-        Parameters
-        ----------
-        X, y, sample_weight : as in `fit`
-
-        Returns
-        -------
-        float
-        """
+        """Accuracy on labelled rows, as in `fit`, computed on the workers."""
         labels, weights = (
             values.values if hasattr(values, "values") else values for values in (y, sample_weight)
         )
@@ -411,19 +394,17 @@ class _Partition:
             return partial(dask.compute, *self.rows, scheduler="synchronous")
         # Futures stay arguments, so that Dask transfers them to the worker.
         return tuple(
-            part if part is None or futures_of(part) else partial(_value, part)
+            part
+            if part is None or futures_of(part)
+            else partial(dask.compute, part, scheduler="synchronous")
             for part in self.rows
         )
-
-
-def _value(part: Delayed) -> Any:
-    return dask.compute(part, scheduler="synchronous")[0]
 
 
 def _computed(rows: Any) -> tuple[Any, Any, Any]:
     """X, labels and sample weights of a partition, on a worker."""
     X, *columns = (
-        part() if callable(part) else part for part in (rows() if callable(rows) else rows)
+        part()[0] if callable(part) else part for part in (rows() if callable(rows) else rows)
     )
     if np.ndim(X) != 2:
         raise ValueError(f"X must have 2 dimensions, found shape {np.shape(X)}")
@@ -598,15 +579,13 @@ def _wait(client: Client, futures: Sequence[Future], names: Sequence[str]) -> No
         if failed:
             raise _named([(future.exception(), name) for future, name in failed]) from None
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
-        statuses = {worker.get("status", "running") for worker in workers}
-        if "running" in statuses:
+        if any(worker.get("status", "running") == "running" for worker in workers):
             last_running = time.monotonic()
         elif time.monotonic() - last_running > WORKER_SECONDS:
-            is_paused = "paused" in statuses  # others may still be there while they close
-            found = "all are paused for lack of memory" if is_paused else "none are left"
             raise ClusterError(
-                f"the Dask cluster has had no running workers for {WORKER_SECONDS:g} s: {found}; "
-                "use smaller partitions or workers with more memory"
+                f"the Dask cluster has had no running workers for {WORKER_SECONDS:g} s: none are "
+                "left, or all are paused for lack of memory; use smaller partitions or workers "
+                "with more memory"
             )
 
 
