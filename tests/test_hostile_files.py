@@ -180,7 +180,7 @@ def test_an_invalid_header_is_rejected(refused, changes, message):
         (ANCHORS, "intercept", "<f8", [-1e300], "'intercept' must contain numbers from -3"),
         (ANCHORS, "scale", "<f4", [1e-45], "'scale' must contain positive numbers"),
         (LINEAR, "projection", "i1", [-128], "numbers from -127 to 127"),
-        (LINEAR, "thresholds", "<f8", [1e308], "intercept must be in the range of float32"),
+        (LINEAR, "thresholds", "<f8", [1e308], "must be in the range of float32"),
         (LINEAR, "column_scale", "<f8", [0.0], "'column_scale' must contain positive numbers"),
         (LINEAR, "column_scale", "<f8", [1e300], "float32|finite numbers"),
         (LINEAR, "weights", "u1", [0, 0, 0x10], "must be 0 in the unused bits after bit 20"),

@@ -179,8 +179,8 @@ class RowError(ValueError):
     """A row contains a number that cannot be encoded: NaN, infinity, or one that is too large."""
 
 
-def check_finite(block: NDArray[Any], first_row: int) -> None:
-    """Raise a RowError that names the first NaN or infinity in a block of dense rows, if any.
+def check_finite(block: Features, first_row: int) -> None:
+    """Raise a RowError that names the first NaN or infinity in a block of rows, if any.
 
     Parameters
     ----------

@@ -212,7 +212,8 @@ class HashFunction:
         self.columns = columns
         #: Whether P is applied to all features directly.
         self.is_linear = anchors is None and columns is None
-        self._check(n_features)
+        if columns is not None:
+            self._check_columns(columns, n_features)
         self.n_bits = projection.shape[1]
         if columns is None or n_features is None:
             n_features = projection.shape[0] if anchors is None else anchors.n_features
@@ -233,39 +234,10 @@ class HashFunction:
                 )
             self._int8 = _kernels.Int8Projection(*quantised)
 
-    def _check(self, n_features: int | None) -> None:
-        d, r = self.projection.shape if self.projection.ndim == 2 else (0, 0)
-        if d == 0 or r == 0:
-            raise ValueError(
-                f"projection: expected a non-empty matrix, found shape {self.projection.shape}"
-            )
-        for name, dtype, shape in (
-            ("projection", np.float32, (d, r)),
-            ("intercept", np.float64, (r,)),
-            ("centre", np.float32, (d,)),
-            ("scale", np.float32, (d,)),
-        ):
-            values = getattr(self, name)
-            if values is None:
-                continue
-            if values.dtype != dtype or values.shape != shape:
-                raise ValueError(
-                    f"{name}: expected {dtype.__name__} of shape {shape}, found {values.dtype} "
-                    f"of shape {values.shape}"
-                )
-            if not np.isfinite(values).all():
-                raise ValueError(f"{name}: expected finite numbers only")
-        if self.scale is not None and not (self.scale > 0).all():
-            raise ValueError("scale: expected positive numbers only")
-        if self.precision not in ("float32", "int8"):
-            raise ValueError(f"precision: expected 'float32' or 'int8', found {self.precision!r}")
-        columns = self.columns
-        if columns is None:
-            return
+    def _check_columns(self, columns: NDArray[np.int32], n_features: int | None) -> None:
         if n_features is None or self.centre is not None or self.precision == "float32":
-            raise ValueError(
-                "columns must come with n_features and int8, without centre or anchors"
-            )
+            raise ValueError("columns need n_features and int8, and exclude centre and anchors")
+        d = len(self.projection)
         ascending = len(columns) == d and (columns[1:] > columns[:-1]).all()
         if not ascending or not 0 <= columns[0] <= columns[-1] < n_features:
             raise ValueError(
@@ -468,7 +440,7 @@ class HashFunction:
             threads = threads_for(n, _ROWS_PER_CHUNK)
             *arrays, bad = kernel(block.features, threads)
             if bad < n:
-                _raise_row_error(block.features[bad], block.first_row + bad)
+                _raise_row_error(block.features[bad : bad + 1], block.first_row + bad)
             results.append(tuple(arrays))
         if len(results) == 1:
             return results[0]
@@ -633,10 +605,12 @@ def _is_readable(X: Features) -> bool:
     return flags.aligned and (flags.c_contiguous or X.strides[1] == X.itemsize)
 
 
-def _raise_row_error(row: NDArray[Any], number: int) -> None:
-    """Raise a RowError about a row whose scores are not finite."""
-    check_finite(row[None, :], number)
-    largest = int(np.argmax(np.abs(row)))
+def _raise_row_error(row: Any, number: int) -> None:
+    """Raise a RowError about a row (1, d) whose scores are not finite."""
+    check_finite(row, number)
+    values = row[0] if isinstance(row, np.ndarray) else row.data
+    largest = int(np.argmax(np.abs(values)))
+    column = largest if isinstance(row, np.ndarray) else row.indices[largest]
     raise RowError(
-        f"X: row {number}, feature {largest} is {row[largest]:g}, too large to be encoded"
+        f"X: row {number}, feature {column} is {values[largest]:g}, too large to be encoded"
     )

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from bitclass.serving import ServedModel
+from bitclass.serving.page import look
 
 from . import chromium, services
 
@@ -94,7 +94,7 @@ def dropped(browser, content, name, kind, event, target="document.body"):
 def test_a_chosen_image_is_shown_with_code_and_classes(browser, image, served):
     browser.choose_file("#file", image)
     looked_at(browser, image.name)
-    answer = served.page.look(served.extractor.rows([image.read_bytes()]))
+    answer = look(served.model, served.extractor.rows([image.read_bytes()]))
     n_set = answer["bits"].count("1")
     assert text(browser, "#code-text") == f"Code: 96 bits, {n_set} set"
     # Set and unset bits are squares of different classes.
@@ -230,8 +230,8 @@ def test_a_text_is_classified_and_its_n_grams_listed(browser, server, width):
     assert text(browser, "#classes .name") == "music"
     assert browser.value("document.getElementById('shown').hidden")
     assert browser.value("document.documentElement.scrollWidth") <= width
-    page = ServedModel("texts", services.text_model()).page
-    answer, minus = page.look(["some <b>music</b>"])["classes"], "\u2212"
+    answer = look(services.text_model(), ["some <b>music</b>"])["classes"]
+    minus = "\u2212"
     assert texts(browser, "#why-class option") == ["music", "door"]
     for i, found in enumerate(answer):
         fill(browser, "why-class", i, "change")

@@ -36,6 +36,7 @@ from bitclass.serving.connections import MAX_HEAD_BYTES, Connection, Connections
 from bitclass.serving.limits import Limits
 from bitclass.serving.metrics import Metrics
 from bitclass.serving.models import ModelFiles, ServedModel
+from bitclass.serving.page import listed_classes, look
 from bitclass.serving.protocol import (
     Query,
     RequestError,
@@ -359,7 +360,9 @@ class Service:
     async def _classes(self, request: Request) -> Response:
         served, search = self._served(request), request.query_params.get("search", "")
         start = parse_number(request.query_params.get("start", "0"), "start")
-        return _json(await self._converted(False, lambda: served.page.classes(search, start)))
+        return _json(
+            await self._converted(False, lambda: listed_classes(served.model, search, start))
+        )
 
     async def _look(self, request: Request) -> Response:
         served = self._served(request)
@@ -376,7 +379,7 @@ class Service:
         except UnicodeDecodeError:
             raise RequestError("the text must be UTF-8") from None
         X = await self._extracted(served, served.inputs[0], [content])
-        return _json(await self._converted(False, lambda: served.page.look(X)))
+        return _json(await self._converted(False, lambda: look(served.model, X)))
 
     # Parts of requests
 

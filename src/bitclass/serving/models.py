@@ -7,14 +7,12 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bitclass.images import recorded_extractor
 from bitclass.model import PackedModel
-from bitclass.serving.page import Page
 from bitclass.storage import load
 
 __all__ = ["ModelFiles", "ServedModel", "load_model"]
@@ -35,23 +33,21 @@ class ServedModel:
         The extractor that the model was trained with.
     kind : {"rows", "texts", "images"}
         What the extractor takes.
-
-    Attributes
-    ----------
-    inputs : tuple of str
-        Kinds of input that the model accepts, the preferred one first.
     """
 
     name: str
     model: PackedModel
     extractor: Any = None
     kind: str = "rows"
-    inputs: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         self.check_name(self.name)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Kinds of input that the model accepts, the preferred one first."""
         kind = "texts" if self.kind == "rows" and self.model.text is not None else self.kind
-        object.__setattr__(self, "inputs", tuple(dict.fromkeys((kind, "rows"))))
+        return tuple(dict.fromkeys((kind, "rows")))
 
     @staticmethod
     def check_name(name: str) -> None:
@@ -61,11 +57,6 @@ class ServedModel:
                 f"a model name must be at most 100 letters, digits, '.', '_' or '-', starting "
                 f"with a letter or digit, found {name!r}"
             )
-
-    @cached_property
-    def page(self) -> Page:
-        """What the page shows of the model."""
-        return Page(self.model)
 
 
 def load_model(name: str, path: str, *, allow_external: bool = False) -> ServedModel:

@@ -390,8 +390,8 @@ def _model(fields: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> PackedMod
     else:
         projection = _unscaled(projection, arrays["column_scale"], scale)
         quantised, intercept = _quantised(arrays, projection)
-        if not (np.abs(intercept) <= _MAX32).all():
-            raise ModelFileError("the intercept must be in the range of float32")
+        if not (np.isfinite(projection).all() and (np.abs(intercept) <= _MAX32).all()):
+            raise ModelFileError("projection and intercept must be in the range of float32")
     try:
         hash_function = HashFunction(
             projection,
