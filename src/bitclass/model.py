@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitclass._native import ClusteredIndex, HammingIndex
+from bitclass._native import HammingIndex
 from bitclass._native.ngrams import HashedTexts, NgramFeatures, as_texts
 from bitclass._native.sparse import SparseRows
 from bitclass.arrays import Features, are_texts, as_features, is_on_gpu, on_host
@@ -158,14 +158,14 @@ class PackedModel:
         rows and several hundred thousand classes: see docs/accuracy.md for time and recall. It is
         not saved in model files.
         """
-        return self._searched.n_probe if isinstance(self._searched, ClusteredIndex) else None
+        return self._searched.n_probe
 
     @n_probe.setter
     def n_probe(self, n_probe: int | None) -> None:
         if n_probe is None:
             self._searched = self._index
         elif isinstance(n_probe, int | np.integer) and n_probe >= 1 and n_probe is not True:
-            self._searched = ClusteredIndex(self.weights, int(n_probe), self.bias)
+            self._searched = HammingIndex(self.weights, self.bias, int(n_probe))
         else:
             raise ValueError(f"n_probe must be None or a positive integer, found {n_probe!r}")
         self.__dict__.pop("_blank", None)

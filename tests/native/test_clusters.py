@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from bitclass._native import (
-    ClusteredIndex,
-)
+from bitclass._native import HammingIndex
 from bitclass._native import _kernels as kernels
 from bitclass._native.prediction import cluster_codes
 from bitclass.codes import hamming
@@ -41,7 +39,7 @@ def test_nearest_and_top_k_equal_the_reference(
     bias = None
     if size is not None:
         bias = (size * rng.standard_normal(n_classes)).astype(np.float32)
-    index = ClusteredIndex(weights, n_probe, bias)
+    index = HammingIndex(weights, bias, n_probe)
     clusters = *cluster_codes(weights), min(n_probe, 4 * n_classes)
     for k in {1, min(16, n_classes), min(70, n_classes), n_classes}:
         expected = reference.top_k_of_clusters(codes, weights, *clusters, k, bias)

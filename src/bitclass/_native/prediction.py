@@ -15,7 +15,6 @@ __all__ = [
     "MAX_DEVIATIONS",
     "MIN_ENTRY",
     "QUANTISED_MAX",
-    "ClusteredIndex",
     "HammingIndex",
     "Precision",
     "QuantisedProjection",
@@ -125,11 +124,13 @@ class HammingIndex:
     bias : (C,) float32, optional
         Added to the scores of the classes, at most 2^20 in magnitude. Searches then rank by
         ``w_c.b + e_c``, with `even_bias` e, instead of the distance alone.
+    n_probe : int >= 1, optional
+        Search only this many clusters of classes (all if there are fewer), those nearest by
+        distance alone; a class is found only if its cluster is visited. By default all classes are
+        searched.
 
     Attributes
     ----------
-    weights : (C, bytes) uint8
-    bias : (C,) float32 or None
     kernel : the compiled index
 
     Examples
@@ -140,12 +141,23 @@ class HammingIndex:
     (array([1, 2]), array([1, 0], dtype=int32))
     """
 
-    __slots__ = ("bias", "kernel", "weights")
+    __slots__ = ("bias", "kernel", "n_probe", "weights")
 
-    def __init__(self, weights: NDArray[np.uint8], bias: NDArray[np.float32] | None = None) -> None:
+    def __init__(
+        self,
+        weights: NDArray[np.uint8],
+        bias: NDArray[np.float32] | None = None,
+        n_probe: int | None = None,
+    ) -> None:
         self.weights = np.ascontiguousarray(weights)
-        self.bias = bias
-        self.kernel = _kernels.HammingIndex(self.weights, bias)
+        self.bias, self.n_probe = bias, n_probe
+        if n_probe is None:
+            self.kernel = _kernels.HammingIndex(self.weights, bias)
+        else:
+            centres, clusters = cluster_codes(self.weights)
+            self.kernel = _kernels.HammingIndex(
+                self.weights, bias, centres, clusters, min(n_probe, len(centres))
+            )
 
     @property
     def even_bias(self) -> NDArray[np.int32] | None:
@@ -202,7 +214,7 @@ class HammingIndex:
         return self.kernel.scores(np.ascontiguousarray(codes), n_bits, effective_threads())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return HammingIndex, (self.weights, self.bias)
+        return HammingIndex, (self.weights, self.bias, self.n_probe)
 
 
 def cluster_codes(weights: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -246,42 +258,3 @@ def _majorities(
     centres = before.copy()
     centres[filled] = np.packbits(2 * n_set >= sizes[filled, None], axis=1)
     return centres
-
-
-class ClusteredIndex(HammingIndex):
-    """Search index over clusters of packed class weights, of which a search visits the nearest few.
-
-    Searches are approximate: a class is found only if its cluster is visited. Clusters are chosen
-    by distance alone.
-
-    Parameters
-    ----------
-    weights : (C, bytes) uint8
-        Packed weights of C >= 1 classes.
-    n_probe : int >= 1
-        Number of clusters to visit; all if there are fewer.
-    bias : (C,) float32, optional
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> index = ClusteredIndex(np.array([[0b0000], [0b0111], [0b1111]], dtype=np.uint8), 1)
-    >>> index.nearest(np.array([[0b0111], [0b1111]], dtype=np.uint8))
-    (array([1, 2]), array([0, 0], dtype=int32))
-    """
-
-    __slots__ = ("n_probe",)
-
-    def __init__(
-        self, weights: NDArray[np.uint8], n_probe: int, bias: NDArray[np.float32] | None = None
-    ) -> None:
-        self.n_probe = n_probe
-        self.weights = np.ascontiguousarray(weights)
-        self.bias = bias
-        centres, clusters = cluster_codes(self.weights)
-        self.kernel = _kernels.HammingIndex(
-            self.weights, bias, centres, clusters, min(n_probe, len(centres))
-        )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ClusteredIndex, (self.weights, self.n_probe, self.bias)
