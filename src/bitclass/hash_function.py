@@ -379,13 +379,7 @@ class HashFunction:
     def blocks(
         self, X: Features | FeatureBlock, max_rows: int = _ROWS_PER_BLOCK
     ) -> Iterable[FeatureBlock]:
-        """Features f(x) of rows X, block by block.
-
-        Parameters
-        ----------
-        X : (n, d) array, CSR matrix or SparseRows, or a block of features, which is returned
-        max_rows : int
-        """
+        """Features f(x) of rows X, in blocks of at most `max_rows`; a block is returned itself."""
         if isinstance(X, FeatureBlock):
             return (X,)
         unchanged = self.is_linear and _is_readable(X)
@@ -447,20 +441,9 @@ class HashFunction:
         return tuple(np.concatenate(parts) for parts in zip(*results, strict=True))
 
     def encode(self, X: Features | FeatureBlock) -> NDArray[np.uint8]:
-        """Packed codes h(x).
+        """Packed codes h(x), (n, ceil(r / 8)).
 
-        Parameters
-        ----------
-        X : (n, d) array, CSR matrix or SparseRows, or a block of features
-
-        Returns
-        -------
-        (n, ceil(r / 8)) uint8
-
-        Raises
-        ------
-        ValueError
-            If a row is not finite, or its scores overflow.
+        A row that is not finite, or whose scores overflow, is a ValueError.
         """
         if self._int8 is not None:
             return self._map_blocks(X, self._int8.encode)[0]
@@ -472,18 +455,7 @@ class HashFunction:
     def nearest(
         self, X: Features | FeatureBlock, index: HammingIndex
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """The nearest class of each row: ``index.nearest(encode(X))``, block by block.
-
-        Parameters
-        ----------
-        X : (n, d) array, CSR matrix or SparseRows, or a block of features
-        index : HammingIndex
-
-        Returns
-        -------
-        indices : (n,) int64
-        distances : (n,) int32
-        """
+        """The nearest class of each row: ``index.nearest(encode(X))``, block by block."""
         if self._int8 is not None:
             indices, distances = self._map_blocks(X, partial(self._int8.nearest, index.kernel))
             return indices, distances
@@ -508,20 +480,8 @@ class HashFunction:
         with ``q = tanh(P'f(x) + t)`` and the bias of the index rounded to multiples of 1/127. With
         int8 precision, results are the same on every machine.
 
-        Parameters
-        ----------
-        X : (n, d) array, CSR matrix or SparseRows, or a block of features
-        index : HammingIndex
-        n_candidates : int in [1, C]
-        k : int in [1, n_candidates]
-            Number of classes to return.
-
-        Returns
-        -------
-        indices : (n, k) int64
-            Best first; ties go to the nearer class, then to the lower index.
-        scores : (n, k) float32
-        distances : (n, k) int32
+        Returns indices, scores (float32) and distances (n, k), best first; ties go to the nearer
+        class, then to the lower index.
         """
         int8 = self._int8
 
@@ -544,21 +504,7 @@ class HashFunction:
         """The best class of each text, in one pass from bytes to class.
 
         Equivalent to `rescored`, or to `nearest` if `n_candidates` is 0, on the rows of the texts.
-
-        Parameters
-        ----------
-        features : NgramFeatures
-            With `n_features` columns.
-        texts : sequence of n str or bytes
-        index : HammingIndex
-        n_candidates : int
-
-        Returns
-        -------
-        indices : (n,) int64
-        scores : (n,) float32
-            Undefined if `n_candidates` is 0.
-        distances : (n,) int32
+        Returns indices, scores (undefined if `n_candidates` is 0) and distances (n,).
         """
         assert self._sparse is not None
         threads = threads_for(len(texts), TEXTS_PER_CHUNK)

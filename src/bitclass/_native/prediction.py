@@ -165,17 +165,9 @@ class HammingIndex:
         return None if self.bias is None else 2 * np.rint(self.bias / 2.0).astype(np.int32)
 
     def nearest(self, codes: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Find the nearest class of each code; ties go to the lowest index.
+        """Indices (n,) of the nearest classes of codes (n, bytes), and their Hamming distances.
 
-        Parameters
-        ----------
-        codes : (n, bytes) uint8
-
-        Returns
-        -------
-        indices : (n,) int64
-        distances : (n,) int32
-            Hamming distances, also if there is a bias.
+        Ties go to the lowest index.
         """
         threads = threads_for(len(codes), _kernels.QUERIES_PER_CHUNK)
         return self.kernel.nearest(np.ascontiguousarray(codes), threads)
@@ -183,34 +175,11 @@ class HammingIndex:
     def top_k(
         self, codes: NDArray[np.uint8], k: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Find the k nearest classes of each code, nearest first, ties by class index.
-
-        Parameters
-        ----------
-        codes : (n, bytes) uint8
-        k : int in [1, C]
-
-        Returns
-        -------
-        indices : (n, k) int64
-        distances : (n, k) int32
-        """
+        """Indices (n, k) of the k nearest classes, nearest first, ties by index, and distances."""
         return self.kernel.top_k(np.ascontiguousarray(codes), k, effective_threads())
 
     def scores(self, codes: NDArray[np.uint8], n_bits: int) -> NDArray[np.int32]:
-        """Inner products of all codes with the weights of all classes, plus `even_bias`.
-
-        Parameters
-        ----------
-        codes : (n, bytes) uint8
-        n_bits : int
-            Number of bits r per code, not necessarily a multiple of 8.
-
-        Returns
-        -------
-        (n, C) int32
-            ``r - 2 * Hamming distance + e_c``.
-        """
+        """Scores ``r - 2 * Hamming distance + e_c`` (n, C) of all classes for codes of r bits."""
         return self.kernel.scores(np.ascontiguousarray(codes), n_bits, effective_threads())
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -220,19 +189,8 @@ class HammingIndex:
 def cluster_codes(weights: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Cluster classes with similar weights: k-means with Hamming distances and majority bits.
 
-    Only integers are used, so that clusters are the same on every machine.
-
-    Parameters
-    ----------
-    weights : (C, bytes) uint8
-        Packed weights of C >= 1 classes.
-
-    Returns
-    -------
-    centres : (K, bytes) uint8
-        About ``4 sqrt(C)`` centres, at most C.
-    clusters : (C,) int64
-        Index of the nearest centre of each class.
+    Only integers are used, so that clusters are the same on every machine. Returns about
+    ``4 sqrt(C)`` centres (K, bytes), and the index (C,) of the nearest centre of each class.
     """
     n_classes = len(weights)
     n_centres = min(n_classes, _CLUSTERS_PER_ROOT * math.isqrt(n_classes))

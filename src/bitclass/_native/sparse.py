@@ -80,17 +80,7 @@ class SparseRows:
 
 
 def sparse_scores(X: SparseRows, projection: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Product of sparse rows and a projection.
-
-    Parameters
-    ----------
-    X : SparseRows, (n, d)
-    projection : (d, r) float32
-
-    Returns
-    -------
-    (n, r) float32
-    """
+    """Product (n, r) of sparse rows (n, d) and a projection (d, r)."""
     return _kernels.sparse_scores(X.indptr, X.indices, X.data, projection, effective_threads())
 
 

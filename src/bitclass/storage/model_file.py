@@ -135,22 +135,6 @@ def save(
         If the model cannot be stored; nothing is written.
     OSError
         If the file cannot be written; an existing file is unchanged.
-
-    Examples
-    --------
-    >>> import os, tempfile
-    >>> import numpy as np
-    >>> from bitclass.hash_function import HashFunction
-    >>> model = PackedModel(
-    ...     classes=np.array(["left", "right"]),
-    ...     weights=np.array([[0], [1]], dtype=np.uint8),
-    ...     hash_function=HashFunction(np.ones((1, 1), dtype=np.float32), np.zeros(1)),
-    ... )
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save(os.path.join(folder, "sides.safetensors"), model)
-    ...     read = load(os.path.join(folder, "sides.safetensors"))
-    >>> read.predict(np.array([[-3.0], [2.0]]))
-    array(['left', 'right'], dtype='<U5')
     """
     h = model.hash_function
     if projection is None:
