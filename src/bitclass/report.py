@@ -94,15 +94,7 @@ class Report:
     def from_dict(cls, entry: Any) -> Report:
         """Restore a report from JSON values, which may be untrusted.
 
-        Parameters
-        ----------
-        entry : dict
-            The result of `to_dict`; entries with other names are ignored.
-
-        Raises
-        ------
-        ValueError
-            If an entry is missing or has another type.
+        Entries with other names are ignored; one that is missing or invalid is a ValueError.
         """
         report: Report = _checked(cls, entry)
         return replace(report, epochs=tuple(_checked(Epoch, each) for each in report.epochs))
@@ -139,14 +131,7 @@ def make_summary(
     report: Report | None = None,
     feature_names: Iterable[str] | None = None,
 ) -> dict[str, Any]:
-    """Create the summary of a model.
-
-    Parameters
-    ----------
-    parameters : mapping, parameters of the estimator by name
-    report : Report, optional
-    feature_names : (d,), or None if the features have no names
-    """
+    """Create the summary of a model from the parameters of its estimator by name."""
     stored = {name: _plain(value) for name, value in parameters.items() if name not in _NOT_STORED}
     summary: dict[str, Any] = {"bitclass": __version__, "parameters": stored}
     if report is not None:
@@ -157,17 +142,9 @@ def make_summary(
 
 
 def read_parameters(summary: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
-    """Restore the parameters of the estimator from the summary of a model file that was loaded.
+    """Restore the `known` parameters of the estimator from the summary of a file that was loaded.
 
-    Parameters
-    ----------
-    summary : mapping
-    known : names of the estimator's parameters; others are ignored
-
-    Raises
-    ------
-    ValueError
-        If a parameter is an object that `make_summary` does not write.
+    An object that `make_summary` does not write is a ValueError.
     """
     stored = summary.get("parameters", {})
     names = [name for name in known if name in stored and name not in _NOT_STORED]

@@ -62,17 +62,7 @@ class ServedModel:
 def load_model(name: str, path: str, *, allow_external: bool = False) -> ServedModel:
     """Load a model and the extractor that it was trained with.
 
-    Parameters
-    ----------
-    name, path : str
-    allow_external : bool
-        Whether the file may name an extractor that is neither installed nor beside it.
-
-    Raises
-    ------
-    OSError, ValueError
-        If the file cannot be read or is invalid, or if its extractor is missing, not allowed, or
-        does not suit the model.
+    With `allow_external` the file may name an extractor that is neither installed nor beside it.
     """
     model = load(path)
     if model.summary.get("extractor") is None:

@@ -43,20 +43,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open a listening socket.
-
-    Parameters
-    ----------
-    host : str
-        Name or address.
-    port : int
-        Port number; 0 for any free port.
-
-    Raises
-    ------
-    OSError
-        If the socket cannot be opened.
-    """
+    """Open a listening socket at a name or address; port 0 is any free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=1024)
 

@@ -191,20 +191,10 @@ def check_codes(name: str, codes: NDArray[np.uint8], n_bits: int) -> None:
 
 
 def write_file(path: str | os.PathLike[str], kind: str, content: Content) -> None:
-    """Write a file atomically; equal content gives equal bytes.
+    """Write a file of a kind, such as "model", atomically; equal content gives equal bytes.
 
-    Parameters
-    ----------
-    path : path of the file; an existing file is replaced
-    kind : str, such as "model"
-    content : Content
-
-    Raises
-    ------
-    ValueError
-        If the fields are not JSON values, or too long; nothing is written.
-    OSError
-        If the file cannot be written; an existing file is left unchanged.
+    Fields that are not JSON values, or too long, are a ValueError. After an error, an existing file
+    is unchanged.
     """
     fields = {"kind": kind, "version": VERSION, **content.header}
     try:
@@ -238,18 +228,6 @@ def open_file(path: str | os.PathLike[str], kind: str) -> Iterator[Content]:
     """Open a file of the given kind: its digest is right, and its table is consistent.
 
     Every `ModelFileError` raised in the block names the file.
-
-    Parameters
-    ----------
-    path : path of the file
-    kind : str
-
-    Raises
-    ------
-    ModelFileError
-        If the file is damaged, of another kind, or has an unsupported version.
-    OSError
-        If the file cannot be read.
     """
     try:
         yield _content(_read(path, kind), kind)
