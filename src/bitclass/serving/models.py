@@ -83,15 +83,7 @@ def load_model(name: str, path: str, *, allow_external: bool = False) -> ServedM
 
 
 class ModelFiles(dict[str, ServedModel]):
-    """The models of a service by name.
-
-    Parameters
-    ----------
-    paths : mapping of str to str
-        Paths of the model files by name.
-    allow_external : bool
-        As in `load_model`.
-    """
+    """The models of a service by name, from the paths of their files by name."""
 
     def __init__(self, paths: Mapping[str, str], *, allow_external: bool = False) -> None:
         self._paths, self._allow_external = paths, allow_external
@@ -110,11 +102,7 @@ class ModelFiles(dict[str, ServedModel]):
         """Load the files that have changed, and not again since the last call.
 
         A model takes over when it is complete; requests that began with the old one end with it.
-        If a file is invalid, the old model stays.
-
-        Returns
-        -------
-        list of (name, success)
+        If a file is invalid, the old model stays. Returns names, and whether they were loaded.
         """
         reloaded = []
         for name, path in self._paths.items():

@@ -68,20 +68,12 @@ def serve(
     listener : socket
     title : str
         Printed when the models are loaded.
-    hosts : sequence of str
-        Host names that clients may use, beside addresses and "localhost".
-    allow_external : bool
-        Whether model files may name extractors that are neither installed nor beside them.
+    hosts, allow_external : see `Service` and `load_model`
     workers : int
         Number of processes.
     n_jobs : int, optional
         Threads per process; by default all cores, divided evenly.
     limits : Limits, optional
-
-    Raises
-    ------
-    OSError, ValueError
-        If a model cannot be loaded.
     """
     if sys.platform == "linux":
         with contextlib.suppress(AttributeError):
