@@ -50,6 +50,8 @@ _DEFAULT_TOP = 5
 _JSON_NAMES = {dict: "a JSON object", list: "a list", str: "a string", bool: "true or false"}
 # Objects and lists take more memory than numbers, and a valid request has few of them.
 _MAX_BRACKETS = 100_000
+# As objects, the best classes of a request would take far more memory than as text.
+_OBJECTS_AT_ONCE = 1000
 
 
 def shown(value: Any) -> str:
@@ -142,18 +144,21 @@ def plain_answer(served: ServedModel, query: Query, prediction: TopClasses) -> b
             label if good else unknown for label, good in zip(best, accepted, strict=True)
         ]
         answer["typicality"] = typicality.tolist()
-    content = orjson.dumps(answer)
     if distances is not None and probabilities is not None:
-        # One by one: as objects, the best classes would take far more memory than as text.
-        rows = zip(labels, distances.tolist(), probabilities.tolist(), strict=True)
-        top = b"],[".join(b",".join(map(_best_class, *row)) for row in rows)
-        content = content[:-1] + b',"top":[[' + top + b"]]}"
-    return content
-
-
-def _best_class(label: Any, distance: int, share: float) -> bytes:
-    best = {"label": label_value(label), "distance": distance, "probability": share}
-    return orjson.dumps(best)
+        parts = [orjson.dumps(answer)[:-1], b',"top":[[']
+        for row in zip(labels, distances, probabilities, strict=True):
+            for start in range(0, len(row[0]), _OBJECTS_AT_ONCE):
+                found = (values[start : start + _OBJECTS_AT_ONCE].tolist() for values in row[1:])
+                some = zip(row[0][start : start + _OBJECTS_AT_ONCE], *found, strict=True)
+                best = [
+                    {"label": label_value(label), "distance": distance, "probability": share}
+                    for label, distance, share in some
+                ]
+                parts += [orjson.dumps(best)[1:-1], b","]
+            parts[-1] = b"],["
+        parts[-1] = b"]]}"
+        return b"".join(parts)
+    return orjson.dumps(answer)
 
 
 def parse_infer(
