@@ -74,7 +74,6 @@ def random_model(
     n_bits: int,
     *,
     standardised: bool = False,
-    precision: str = "int8",
     rescore: int = 0,
 ) -> PackedModel:
     """A model with random parameters, which predicts as fast as a trained one."""
@@ -89,7 +88,6 @@ def random_model(
         np.zeros(n_bits),
         centre=centre,
         scale=scale,
-        precision=precision,
     )
     return PackedModel(labels, random_codes(len(labels), n_bits), function, rescore=rescore)
 

@@ -85,20 +85,17 @@ def memory_per_worker(how: str, path: Path, n_workers: int, start: str) -> float
 
 def predicting(n_workers: int, n_classes: int) -> list[dict[str, Any]]:
     """Memory of workers that load or inherit their model."""
-    rows = []
-    for precision in ("int8", "float32"):
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.safetensors"
-            save(path, random_model(np.arange(n_classes), N_FEATURES, N_BITS, precision=precision))
-            row: dict[str, Any] = {"precision": precision, "workers": n_workers}
-            row |= {"classes": n_classes, "file, MB": path.stat().st_size / 1e6}
-            for how, start in (("loaded", "spawn"), ("forked", "fork")):
-                with_model, without = (
-                    memory_per_worker(each, path, n_workers, start) for each in (how, "none")
-                )
-                row[f"{how}, MB"] = with_model - without
-        rows.append(row)
-    return rows
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        save(path, random_model(np.arange(n_classes), N_FEATURES, N_BITS))
+        row: dict[str, Any] = {"workers": n_workers, "classes": n_classes}
+        row["file, MB"] = path.stat().st_size / 1e6
+        for how, start in (("loaded", "spawn"), ("forked", "fork")):
+            with_model, without = (
+                memory_per_worker(each, path, n_workers, start) for each in (how, "none")
+            )
+            row[f"{how}, MB"] = with_model - without
+    return [row]
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass import BinaryCodeClassifier
-from bitclass._native import ClusteredIndex, HammingIndex
+from bitclass._native import HammingIndex
 from bitclass._native.prediction import cluster_codes
 from bitclass.codes import hamming
 from cost import class_rows
@@ -70,7 +70,7 @@ def methods(weights: NDArray[np.uint8], names: list[str]) -> dict[str, Callable[
     found["scan"] = lambda codes: exact.top_k(codes, K)[1]
     n_lists = 4 * math.isqrt(len(weights))
     for n_probe in PROBES if "clusters" in names else ():
-        index = ClusteredIndex(weights, n_probe)
+        index = HammingIndex(weights, n_probe=n_probe)
         found[f"n_probe={n_probe}"] = lambda codes, index=index: index.top_k(codes, K)[1]
     if "flat" in names:
         flat = faiss.IndexBinaryFlat(N_BITS)

@@ -82,7 +82,7 @@ class Reader:
     def values(self, X):
         """P'x + t, (n, r)."""
         X = self.features(X)
-        if self.header["precision"] == "float32":
+        if "anchors" in self.tensors:
             P, t = self.hash_function()
             return X @ P + t
         if self.tensors["projection"].dtype == np.int8:

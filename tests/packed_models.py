@@ -8,7 +8,7 @@ from bitclass.hash_function import HashFunction
 from bitclass.storage import load, save
 
 
-def made(labels, n_bits=20, d=7, precision="int8", centre=True, scale=True, seed=0):
+def made(labels, n_bits=20, d=7, centre=True, scale=True, seed=0):
     rng = np.random.default_rng(seed)
     weights = pack(rng.standard_normal((len(labels), n_bits)) > 0)
     # Features of very different sizes, as raw ones have.
@@ -18,21 +18,18 @@ def made(labels, n_bits=20, d=7, precision="int8", centre=True, scale=True, seed
         rng.standard_normal(n_bits),
         centre=rng.standard_normal(d).astype(np.float32) if centre else None,
         scale=rng.uniform(1e-3, 1e3, d).astype(np.float32) if scale else None,
-        precision=precision,
     )
     given = {"rescore": 2, "temperature": 1.0 / 3.0, "summary": {"note": "über"}}
     return PackedModel(labels, weights, hash_function, **given)
 
 
-def plain(projection, n_classes=2, precision="float32", labels=None):
+def plain(projection, n_classes=2, labels=None):
     """A model whose weights are all zeros, of a projection (d, r)."""
     n_bits = projection.shape[1]
     labels = np.arange(n_classes) if labels is None else labels
     weights = np.zeros((len(labels), -(-n_bits // 8)), np.uint8)
     projection = np.asarray(projection, np.float32)
-    return PackedModel(
-        labels, weights, HashFunction(projection, np.zeros(n_bits), precision=precision)
-    )
+    return PackedModel(labels, weights, HashFunction(projection, np.zeros(n_bits)))
 
 
 def rows(d=7, n=50, seed=1):

@@ -47,7 +47,7 @@ def test_anchors_texts_and_bad_arrays():
     rng = np.random.default_rng(0)
     anchors = RbfAnchors(rng.standard_normal((10, 3)).astype(np.float32), centre, scale, 0.5)
     projection = rng.standard_normal((10, 40)).astype(np.float32)
-    hash_function = HashFunction(projection, np.zeros(40), precision="float32", anchors=anchors)
+    hash_function = HashFunction(projection, np.zeros(40), anchors=anchors)
     model, _ = random_model(hash_function=hash_function)
     X = rng.standard_normal((30, 3))
     np.testing.assert_array_equal(model.predict(array_api_strict.asarray(X)), model.predict(X))

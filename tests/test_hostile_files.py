@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bitclass import ModelFileError, load
-from bitclass.storage import check_extractor, extractor_of, read_header, save
+from bitclass import ModelFileError, PackedModel, load
+from bitclass.hash_function import HashFunction, RbfAnchors
+from bitclass.storage import check_extractor, extractor_of, save
 
 from .altered_files import (
     DROPPED,
@@ -39,11 +40,11 @@ ANCHOR_TENSORS = ("anchors", "anchor_centre", "anchor_scale", "anchor_gamma")
 def refused(tmp_path):
     """Assert that a file with the given content is rejected with a message."""
 
-    def check(content, message, reader=load):
+    def check(content, message):
         path = tmp_path / "model.safetensors"
         path.write_bytes(content)
         with pytest.raises(ModelFileError, match=message) as caught:
-            reader(path)
+            load(path)
         assert str(caught.value).startswith(f"{path}: ")
         assert "\n" not in str(caught.value)
         assert len(str(caught.value)) < 500
@@ -133,8 +134,7 @@ def test_a_tensor_that_is_named_twice_is_refused(refused):
         ({"version": True}, "format version True is not supported"),
         ({"kind": "sums"}, "expected a model file, found kind 'sums'"),
         ({"steepness": 1.0}, "unknown field 'steepness'"),
-        ({"precision": "int4"}, "precision must be one of"),
-        ({"precision": DROPPED}, "'precision' must be a str, found nothing"),
+        ({"rescore": DROPPED}, "'rescore' must be a int, found nothing"),
         ({"temperature": 1e-310}, "temperature must be a positive number"),
         ({"temperature": 10**400}, "out of range"),
         ({"temperature": float("nan")}, "number .NaN. is out of range"),
@@ -144,6 +144,9 @@ def test_a_tensor_that_is_named_twice_is_refused(refused):
         ({"rescore": True}, "'rescore' must be a int, found True"),
         ({"rescore": -1}, "rescore must be 0 to"),
         ({"rescore": 10**30}, "rescore must be 0 to"),
+        ({"reject": 1.5}, "reject must be from 0 to 1"),
+        ({"unknown_label": []}, "unknown_label must be a label, found list"),
+        ({"unknown_label": "none"}, "unknown_label must be None or of the type of the labels"),
         ({"summary": None}, "'summary' must be a dict"),
         *(
             ({"summary": summary}, message)
@@ -168,7 +171,6 @@ def test_a_tensor_that_is_named_twice_is_refused(refused):
 )
 def test_an_invalid_header_is_rejected(refused, changes, message):
     refused(with_header(LINEAR, **changes), message)
-    refused(with_header(LINEAR, **changes), message, read_header)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,7 @@ def test_an_invalid_header_is_rejected(refused, changes, message):
         (ANCHORS, "intercept", "<f8", [-1e300], "'intercept' must contain numbers from -3"),
         (ANCHORS, "scale", "<f4", [1e-45], "'scale' must contain positive numbers"),
         (LINEAR, "projection", "i1", [-128], "numbers from -127 to 127"),
-        (LINEAR, "thresholds", "<f8", [1e308], "intercept must be in the range of float32"),
+        (LINEAR, "thresholds", "<f8", [1e308], "must be in the range of float32"),
         (LINEAR, "column_scale", "<f8", [0.0], "'column_scale' must contain positive numbers"),
         (LINEAR, "column_scale", "<f8", [1e300], "float32|finite numbers"),
         (LINEAR, "weights", "u1", [0, 0, 0x10], "must be 0 in the unused bits after bit 20"),
@@ -221,11 +223,12 @@ def test_wide_labels_cannot_claim_much_memory(refused, tmp_path):
 
 def test_limits_of_the_kernels_are_reported(refused, tmp_path):
     d = 140_000  # int8 sums of so many features could overflow
-    save(tmp_path / "wide", plain(np.ones((d, 1))), projection="int8")
-    assert load(tmp_path / "wide").n_features == d
-    refused(
-        with_header((tmp_path / "wide").read_bytes(), precision="int8"), "int8 precision supports"
-    )
+    one = np.ones(1, np.float32)
+    anchors = RbfAnchors(np.ones((d, 1), np.float32), one, one, 1.0)
+    function = HashFunction(np.ones((d, 1), np.float32), np.zeros(1), anchors=anchors)
+    save(tmp_path / "wide", PackedModel(np.arange(2), np.zeros((2, 1), np.uint8), function))
+    content = (tmp_path / "wide").read_bytes()
+    refused(without_tensor(content, *ANCHOR_TENSORS), "int8 precision supports")
 
 
 def test_invalid_anchors_are_refused(refused, tmp_path):
@@ -293,7 +296,8 @@ def test_a_small_file_cannot_claim_much_memory(tmp_path):
     code = """
 import resource, sys
 import numpy
-from bitclass import ModelFileError, load
+from bitclass import ModelFileError, PackedModel, load
+from bitclass.hash_function import HashFunction, RbfAnchors
 load(sys.argv[1])
 pages = int(open("/proc/self/statm").read().split()[0])
 limit = pages * resource.getpagesize() + (40 << 20)

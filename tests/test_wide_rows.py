@@ -162,7 +162,7 @@ def test_rows_without_any_entry():
     ("damage", "named"),
     [
         (lambda content: without_tensor(content, "n_columns"), "n_columns"),
-        (lambda content: with_data(content, "n_columns", "<i8", [1]), "n_columns"),
+        (lambda content: with_data(content, "n_columns", "<i8", [1]), "columns: expected 9"),
         (lambda content: with_data(content, "n_columns", "<i8", [1 << 40]), "n_columns"),
         (lambda content: with_data(content, "columns", "<i4", np.arange(9)[::-1]), "columns"),
         (lambda content: with_data(content, "columns", "<i4", 30_000 + np.arange(9)), "columns"),

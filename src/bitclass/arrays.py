@@ -49,14 +49,9 @@ def signs(values: NDArray[Any]) -> NDArray[np.float32]:
 
 
 def as_features(X: Any, n_features: int, feature_names: tuple[str, ...] | None = None) -> Features:
-    """Convert any array-like to a NumPy array of a real type, or to CSR.
+    """Convert any array-like (n, d) to a NumPy array of a real type, or to CSR.
 
-    Parameters
-    ----------
-    X : array-like, SciPy sparse matrix or data frame of shape (n, d)
-        Columns of a data frame are selected by name if `feature_names` is given.
-    n_features : int, number of features d
-    feature_names : (d,) names of the features, or None
+    Columns of a data frame are selected by name if `feature_names` are given.
     """
     X = frame_columns(X, feature_names)
     if hasattr(X, "tocsr"):
@@ -86,17 +81,9 @@ def are_texts(X: Any) -> bool:
 
 
 def frame_columns(X: Any, feature_names: Iterable[str] | None = None) -> Any:
-    """Columns of a data frame by name, checked; anything else is returned unchanged.
+    """Columns of a data frame by name, or all; anything else is returned unchanged.
 
-    Parameters
-    ----------
-    X : data frame of pandas, polars or pyarrow, or any other object
-    feature_names : (d,) names of the columns to select, or None for all
-
-    Raises
-    ------
-    ValueError
-        If a column is missing, or does not contain finite numbers; the message names it.
+    A column that is missing, or does not contain finite numbers, is a ValueError that names it.
     """
     if not hasattr(X, "columns"):
         return X
@@ -145,11 +132,7 @@ def on_host(array: Any, name: str) -> Any:
     """An array of another library in NumPy, without a copy if it is in memory of the CPU.
 
     All that are no arrays, such as lists, data frames and sparse matrices, are returned unchanged.
-
-    Parameters
-    ----------
-    array : object
-    name : str, of the argument, for messages
+    `name` is that of the argument, for messages.
     """
     is_array = hasattr(array, "__dlpack__") and hasattr(array, "ndim")
     if not is_array or isinstance(array, np.ndarray):
@@ -180,14 +163,8 @@ class RowError(ValueError):
     """A row contains a number that cannot be encoded: NaN, infinity, or one that is too large."""
 
 
-def check_finite(block: NDArray[Any], first_row: int) -> None:
-    """Raise a RowError that names the first NaN or infinity in a block of dense rows, if any.
-
-    Parameters
-    ----------
-    block : (m, d)
-    first_row : int, number of the first row, for the message
-    """
+def check_finite(block: Features, first_row: int) -> None:
+    """Raise a RowError that names the first NaN or infinity in a block of rows, if any."""
     if (wrong := first_not_finite(block)) is not None:
         row, column, found = wrong
         value = "NaN" if np.isnan(found) else f"infinity ({found})"

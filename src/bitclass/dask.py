@@ -54,9 +54,8 @@ SAMPLE_ROWS, SAMPLE_PARTITIONS = 10_000, 64
 SAMPLE_BYTES = 256 << 20
 # Partitions of unknown length get row numbers at this distance.
 _MAX_PARTITION_ROWS = 1 << 32
-# Timeouts for a cluster without running workers to get some, and for connecting to a worker
-# directly before its results are fetched through the scheduler.
-WORKER_SECONDS, DIRECT_SECONDS = 60.0, 3.0
+# Time for a cluster without running workers to get some.
+WORKER_SECONDS = 60.0
 _POLL_SECONDS = 0.5
 # If the graphs of the partitions have together more than this many times the tasks of their union,
 # much of the work is shared, and is computed once, on the cluster.
@@ -113,7 +112,7 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         ----------
         X : Dask array of shape (n_samples, n_features), or Dask data frame
             An array must not be split along the features; its blocks may be CSR arrays.
-        y : Dask array or series of shape (n_samples,), or NumPy array
+        y : Dask array or series of shape (n_samples,)
             Labels, in the same partitions as X.
         sample_weight : as y, optional
         callback : callable, optional
@@ -160,18 +159,10 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         return local
 
     def predict(self, X: Any, *, reject: float | None = None) -> da.Array:
-        """Predict classes, lazily, on the workers.
+        """Lazy labels, a Dask array of shape (n_samples,).
 
-        Parameters
-        ----------
-        X : as in `fit`
-            Columns of data frames are selected by name if `fit` had feature names.
-        reject : float in [0, 1], optional
-            As in `BinaryCodeClassifier.predict`.
-
-        Returns
-        -------
-        Dask array of shape (n_samples,)
+        Columns of data frames are selected by name if `fit` had feature names. `reject` is that of
+        `BinaryCodeClassifier.predict`.
         """
         return self._lazy(X, "predict", reject=reject)[0]
 
@@ -203,61 +194,38 @@ class DaskBinaryCodeClassifier(BinaryCodeClassifier):
         return TopClasses(*self._lazy(X, "top_classes", k=k, **options))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy on labelled rows, computed on the workers.
-
-        Parameters
-        ----------
-        X, y, sample_weight : as in `fit`
-
-        Returns
-        -------
-        float
-        """
-        client, partitions = _current_client(), self._partitions(X, y, sample_weight)
-        tasks = self._tasks(partitions, "score", (np.empty((0, 2)),))
-        found = _results(client, client.compute(tasks), [part.name for part in partitions])
-        hits, total = sum(counts.sum(axis=0) for (counts,) in found)
-        return float(hits / total)
+        """Accuracy on labelled rows, as in `fit`, computed on the workers."""
+        labels, weights = (
+            values.values if hasattr(values, "values") else values for values in (y, sample_weight)
+        )
+        weights = da.ones_like(labels, dtype=float) if weights is None else weights
+        hits = da.where(self.predict(X) == labels, weights, 0.0)
+        return float(hits.sum() / weights.sum())
 
     def _lazy(self, X: Any, method: str, **arguments: Any) -> list[Any]:
         """Results of a method of the local classifier for all partitions, as Dask arrays."""
-        partitions = self._partitions(X)
-        example = np.zeros((1, self.n_features_in_), dtype=np.float32)
-        found = getattr(self._without_names(), method)(example, **arguments)
-        outputs = found if isinstance(found, tuple) else (found,)
-        empty = tuple(None if array is None else array[:0] for array in outputs)
-        tasks = self._tasks(partitions, method, empty, **arguments)
-        return [
-            None if array is None else _joined(partitions, [task[i] for task in tasks], array)
-            for i, array in enumerate(empty)
-        ]
-
-    def _tasks(
-        self, partitions: list[_Partition], method: str, empty: tuple[Any, ...], **arguments: Any
-    ) -> list[Any]:
-        # A single task that all others depend on.
-        predictor = dask.delayed(self._without_names(), traverse=False)
-        names = tuple(getattr(self, "feature_names_in_", ())) or None
-        answers = dask.delayed(_answers, nout=len(empty))
-        return [
-            answers(part.name, part.rows, predictor, names, method, empty, arguments)
-            for part in partitions
-        ]
-
-    def _without_names(self) -> BinaryCodeClassifier:
-        """The local classifier without feature names: columns are selected before."""
-        local = self.solve().to_local()
-        local.__dict__.pop("feature_names_in_", None)
-        return local
-
-    def _partitions(self, X: Any, y: Any = None, sample_weight: Any = None) -> list[_Partition]:
-        """Partitions of X, checked as far as possible without computing them."""
         check_is_fitted(self)
         if isinstance(X, da.Array) and X.ndim == 2 and X.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"X has {X.shape[1]} features, but the model takes {self.n_features_in_}"
             )
-        return _partitions_of(X, y, sample_weight)
+        partitions = _partitions_of(X)
+        local = self.solve().to_local()
+        names = tuple(local.__dict__.pop("feature_names_in_", ())) or None  # selected before
+        found = getattr(local, method)(np.zeros((1, self.n_features_in_), np.float32), **arguments)
+        outputs = found if isinstance(found, tuple) else (found,)
+        empty = tuple(None if array is None else array[:0] for array in outputs)
+        # A single task that all others depend on.
+        predictor = dask.delayed(local, traverse=False)
+        answers = dask.delayed(_answers, nout=len(empty))
+        tasks = [
+            answers(part.name, part.rows[0], predictor, names, method, empty, arguments)
+            for part in partitions
+        ]
+        return [
+            None if array is None else _joined(partitions, [task[i] for task in tasks], array)
+            for i, array in enumerate(empty)
+        ]
 
 
 def _joined(partitions: list[_Partition], tasks: list[Delayed], empty: NDArray[Any]) -> da.Array:
@@ -272,7 +240,7 @@ def _joined(partitions: list[_Partition], tasks: list[Delayed], empty: NDArray[A
 
 def _answers(
     name: str,
-    parts: tuple[Any, ...],
+    X: Any,
     classifier: BinaryCodeClassifier,
     feature_names: tuple[str, ...] | None,
     method: str,
@@ -281,14 +249,9 @@ def _answers(
 ) -> tuple[Any, ...]:
     """Results of a method for the rows of a partition; `empty` if there are no rows."""
     with _named_errors(name), thread_limit(_threads(classifier.n_jobs)):
-        X, y, sample_weight = _computed(parts)
         if not X.shape[0]:
             return empty
         X = as_features(X, classifier.n_features_in_, feature_names)
-        if method == "score":
-            weights = np.ones(len(y)) if sample_weight is None else sample_weight
-            hits = weights[classifier.predict(X) == y]
-            return (np.array([[hits.sum(), weights.sum()]]),)
         found = getattr(classifier, method)(X, **arguments)
         return found if isinstance(found, tuple) else (found,)
 
@@ -349,18 +312,18 @@ def _sample(client: Client, checks: _Checks, partitions: list[_Partition]) -> Sa
     """Some rows of partitions that are spread over all."""
     spread = {round(i) for i in np.linspace(0, len(partitions) - 1, SAMPLE_PARTITIONS)}
     quota = -(-SAMPLE_ROWS // len(spread))
-    # The other partitions only if all of these are empty.
-    for numbers in (spread, set(range(len(partitions))) - spread):
-        chosen = [partitions[i] for i in sorted(numbers)]
-        tasks = [dask.delayed(_some_rows)(checks, each.name, quota, each.rows) for each in chosen]
-        found = _results(client, client.compute(tasks), [each.name for each in chosen])
-        parts = [(part, each.name) for part, each in zip(found, chosen, strict=True) if len(part)]
-        for part, name in parts:
-            with _named_errors(name):
-                check_label_kinds(parts[0][0].labels, part.labels)
-        if parts:
-            return Sample.joined([part for part, _ in parts])
-    raise ValueError("X must have rows with positive weight, found none")
+    chosen = [partitions[i] for i in sorted(spread)]
+    tasks = [dask.delayed(_some_rows)(checks, each.name, quota, each.rows) for each in chosen]
+    found = _results(client, client.compute(tasks), [each.name for each in chosen])
+    parts = [(part, each.name) for part, each in zip(found, chosen, strict=True) if len(part)]
+    for part, name in parts:
+        with _named_errors(name):
+            check_label_kinds(parts[0][0].labels, part.labels)
+    if not parts:
+        raise ValueError(
+            f"X must have rows with positive weight, found none in {len(chosen)} partitions"
+        )
+    return Sample.joined([part for part, _ in parts])
 
 
 def _some_rows(checks: _Checks, name: str, quota: int, parts: tuple[Any, ...]) -> Sample:
@@ -431,19 +394,17 @@ class _Partition:
             return partial(dask.compute, *self.rows, scheduler="synchronous")
         # Futures stay arguments, so that Dask transfers them to the worker.
         return tuple(
-            part if part is None or futures_of(part) else partial(_value, part)
+            part
+            if part is None or futures_of(part)
+            else partial(dask.compute, part, scheduler="synchronous")
             for part in self.rows
         )
-
-
-def _value(part: Delayed) -> Any:
-    return dask.compute(part, scheduler="synchronous")[0]
 
 
 def _computed(rows: Any) -> tuple[Any, Any, Any]:
     """X, labels and sample weights of a partition, on a worker."""
     X, *columns = (
-        part() if callable(part) else part for part in (rows() if callable(rows) else rows)
+        part()[0] if callable(part) else part for part in (rows() if callable(rows) else rows)
     )
     if np.ndim(X) != 2:
         raise ValueError(f"X must have 2 dimensions, found shape {np.shape(X)}")
@@ -456,7 +417,7 @@ def _computed(rows: Any) -> tuple[Any, Any, Any]:
 
 
 def _partitions_of(X: Any, y: Any = None, sample_weight: Any = None) -> list[_Partition]:
-    """Partitions of Dask arrays or data frames; `y` and `sample_weight` may be NumPy arrays."""
+    """Partitions of Dask arrays or data frames."""
     blocks, shared = _blocks("X", X)
     lengths = _lengths(X) if isinstance(X, da.Array) else None
     columns: list[list[Any]] = [blocks]
@@ -464,22 +425,9 @@ def _partitions_of(X: Any, y: Any = None, sample_weight: Any = None) -> list[_Pa
         if values is None:
             columns.append([None] * len(blocks))
             continue
-        if lengths is not None and isinstance(values, np.ndarray):
-            if values.shape != (sum(lengths),):
-                raise ValueError(
-                    f"{name} must have one value for each of the {sum(lengths)} rows of X, found "
-                    f"shape {values.shape}"
-                )
-            values = da.from_array(values, chunks=(lengths,))
         column, column_shared = _blocks(name, values)
         if len(column) != len(blocks):
             raise PartitionError(f"{name} has {len(column)} partitions, but X has {len(blocks)}")
-        if lengths is not None and isinstance(values, da.Array):
-            for index, (own, other) in enumerate(zip(values.chunks[0], lengths, strict=True)):
-                if own != other and not np.isnan(own):
-                    raise PartitionError(
-                        f"partition {index}: {name} has {own} rows, but X has {other}"
-                    )
         columns.append(column)
         shared = shared or column_shared
     n_rows = [None] * len(blocks) if lengths is None else lengths
@@ -510,8 +458,8 @@ def _blocks(name: str, values: Any) -> tuple[list[Delayed], bool]:
     """The partitions, each with only the tasks it needs, and whether they share many tasks."""
     if not (dask.is_dask_collection(values) and hasattr(values, "to_delayed")):
         raise TypeError(
-            f"{name} must be a Dask array or a Dask data frame, found {type(values).__name__}; use "
-            "BinaryCodeClassifier for rows in memory"
+            f"{name} must be a Dask array or a Dask data frame, found {type(values).__name__}; "
+            "dask.array.from_array makes one of an array in memory"
         )
     # Optimising would drop the futures that keep persisted data in memory.
     optimize = not futures_of(values)
@@ -605,12 +553,7 @@ def _results(client: Client, futures: Sequence[Future], names: Sequence[str]) ->
     """Wait for the results of tasks, in order; if one fails, all are cancelled."""
     try:
         _wait(client, futures, names)
-        # Directly from the workers, unless the client is configured otherwise: through the
-        # scheduler, 256 MB of rows take six times the CPU time. Dask falls back to the scheduler if
-        # it cannot connect to a worker, which should not take long.
-        direct = client.direct_to_workers is not False
-        with dask.config.set({"distributed.comm.timeouts.connect": DIRECT_SECONDS}):
-            return list(client.gather(list(futures), direct=direct))
+        return list(client.gather(list(futures)))
     except BaseException as error:
         # The traceback keeps the futures alive, so the cluster would continue computing them.
         with contextlib.suppress(Exception):
@@ -636,15 +579,13 @@ def _wait(client: Client, futures: Sequence[Future], names: Sequence[str]) -> No
         if failed:
             raise _named([(future.exception(), name) for future, name in failed]) from None
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
-        statuses = {worker.get("status", "running") for worker in workers}
-        if "running" in statuses:
+        if any(worker.get("status", "running") == "running" for worker in workers):
             last_running = time.monotonic()
         elif time.monotonic() - last_running > WORKER_SECONDS:
-            is_paused = "paused" in statuses  # others may still be there while they close
-            found = "all are paused for lack of memory" if is_paused else "none are left"
             raise ClusterError(
-                f"the Dask cluster has had no running workers for {WORKER_SECONDS:g} s: {found}; "
-                "use smaller partitions or workers with more memory"
+                f"the Dask cluster has had no running workers for {WORKER_SECONDS:g} s: none are "
+                "left, or all are paused for lack of memory; use smaller partitions or workers "
+                "with more memory"
             )
 
 

@@ -40,15 +40,8 @@ _CACHE: WeakKeyDictionary[Any, DeviceModel] = WeakKeyDictionary()
 def predict(model: Any, X: Any) -> Any:
     """Labels (n,) of rows on a device, for a model whose hash function is linear.
 
-    Parameters
-    ----------
-    model : PackedModel
-    X : (n, d) array of any library that supports DLPack
-
-    Returns
-    -------
-    (n,) array
-        Integer labels of the library and on the device of X, all others in NumPy.
+    X (n, d) is of any library that supports DLPack. Integer labels are of its library and on its
+    device, all others in NumPy.
     """
     rows = X if isinstance(X, torch.Tensor) else from_dlpack(X)
     if rows.layout != torch.strided:
@@ -74,13 +67,7 @@ def predict(model: Any, X: Any) -> Any:
 
 
 class DeviceModel:
-    """The arrays of a linear model on a device.
-
-    Parameters
-    ----------
-    model : PackedModel
-    device : torch.device
-    """
+    """The arrays of a linear model on a device."""
 
     def __init__(self, model: Any, device: Any) -> None:
         self.device = device

@@ -19,7 +19,7 @@ from bitclass._native import (
     _kernels,
     quantise,
 )
-from bitclass._native.ngrams import TEXTS_PER_CHUNK, NgramFeatures
+from bitclass._native.ngrams import TEXTS_PER_CHUNK, HashedTexts, NgramFeatures
 from bitclass._native.prediction import QUANTISED_MAX, threads_for
 from bitclass.arrays import Features, RowError, check_finite, dense_rows
 
@@ -168,11 +168,11 @@ class HashFunction:
         single value costs the others their digits.
     precision : {"int8", "float32"}
         "int8" quantises rows on the fly and computes in integers, several times faster; for
-        Gaussian features about one bit in 260 differs. "float32" computes with NumPy's product, in
-        the type of the rows (float16 in float32). If a score is closer to zero than its rounding
-        error, a row may then get a different bit alone than in a batch.
+        Gaussian features about one bit in 260 differs. "float32" computes with NumPy's product. If
+        a score is closer to zero than its rounding error, a row may then get a different bit alone
+        than in a batch.
     anchors : RbfAnchors, optional
-        Rows are hashed by their similarities to these d anchors.
+        Rows are hashed by their similarities to these d anchors, always in float32.
     quantised : QuantisedProjection, optional
         P and t in eight-bit integers, if they were saved in this form.
     columns : (k,) int32, ascending, optional
@@ -207,25 +207,26 @@ class HashFunction:
         self.intercept = intercept
         self.centre = centre
         self.scale = scale
-        self.precision = precision
+        self.precision: Precision = precision if anchors is None else "float32"
         self.anchors = anchors
         self.columns = columns
         #: Whether P is applied to all features directly.
         self.is_linear = anchors is None and columns is None
-        self._check(n_features)
+        if columns is not None:
+            self._check_columns(columns, n_features)
         self.n_bits = projection.shape[1]
         if columns is None or n_features is None:
             n_features = projection.shape[0] if anchors is None else anchors.n_features
         self.n_features = n_features
         self._saved_quantised = quantised
-        # Scores are computed by one of these: P in integers, P for some columns, or NumPy's product
-        # with P in the type of the rows, converted when first needed.
+        # Scores are computed by one of these, or by NumPy's product.
         self._int8: _kernels.Int8Projection | None = None
         self._sparse: _kernels.SparseProjection | None = None
-        self._operands: dict[Any, tuple[NDArray[Any], NDArray[Any]]] = {}
+        with np.errstate(over="ignore"):  # rejected below, or with the scores
+            self._shift = intercept.astype(np.float32)
         if columns is not None:
             self._sparse = self._sparse_projection(columns)
-        elif precision == "int8":
+        elif self.precision == "int8":
             quantised = self.quantised()
             if not np.isfinite(quantised.thresholds).all():
                 raise ValueError(
@@ -233,37 +234,10 @@ class HashFunction:
                 )
             self._int8 = _kernels.Int8Projection(*quantised)
 
-    def _check(self, n_features: int | None) -> None:
-        d, r = self.projection.shape if self.projection.ndim == 2 else (0, 0)
-        if d == 0 or r == 0:
-            raise ValueError(
-                f"projection: expected a non-empty matrix, found shape {self.projection.shape}"
-            )
-        for name, dtype, shape in (
-            ("projection", np.float32, (d, r)),
-            ("intercept", np.float64, (r,)),
-            ("centre", np.float32, (d,)),
-            ("scale", np.float32, (d,)),
-        ):
-            values = getattr(self, name)
-            if values is None:
-                continue
-            if values.dtype != dtype or values.shape != shape:
-                raise ValueError(
-                    f"{name}: expected {dtype.__name__} of shape {shape}, found {values.dtype} "
-                    f"of shape {values.shape}"
-                )
-            if not np.isfinite(values).all():
-                raise ValueError(f"{name}: expected finite numbers only")
-        if self.scale is not None and not (self.scale > 0).all():
-            raise ValueError("scale: expected positive numbers only")
-        if self.precision not in ("float32", "int8"):
-            raise ValueError(f"precision: expected 'float32' or 'int8', found {self.precision!r}")
-        columns = self.columns
-        if columns is None:
-            return
-        if n_features is None or self.centre is not None or self.anchors is not None:
-            raise ValueError("columns must come with n_features, without centre or anchors")
+    def _check_columns(self, columns: NDArray[np.int32], n_features: int | None) -> None:
+        if n_features is None or self.centre is not None or self.precision == "float32":
+            raise ValueError("columns need n_features and int8, and exclude centre and anchors")
+        d = len(self.projection)
         ascending = len(columns) == d and (columns[1:] > columns[:-1]).all()
         if not ascending or not 0 <= columns[0] <= columns[-1] < n_features:
             raise ValueError(
@@ -279,10 +253,6 @@ class HashFunction:
             places = np.full(self.n_features, -1, dtype=np.int32)
             places[columns] = kept
         self._places = places
-        if self.precision == "float32":
-            self._shift = self.intercept.astype(np.float32)
-            table = np.ascontiguousarray(self.projection)
-            return _kernels.SparseProjection(places, None, table, None, self._shift)
         weights, thresholds, _, factors, steps = self.quantised()
         self._shift = (thresholds * steps).astype(np.float32)
         return _kernels.SparseProjection(
@@ -303,7 +273,7 @@ class HashFunction:
     @property
     def entry_bits(self) -> int:
         """Bits that an entry of the quantised P takes: 1, 4 or 8."""
-        if self._saved_quantised is None or self.columns is None or self.precision != "int8":
+        if self._saved_quantised is None or self.columns is None:
             return 8
         sizes = np.abs(self._saved_quantised.weights)
         if sizes.max() > MAX_IN_FOUR_BITS:
@@ -324,10 +294,8 @@ class HashFunction:
         -------
         HashFunction
         """
-        if self.columns is None or self.precision != "int8":
-            raise ValueError(
-                f"{bits} bits per entry need a projection of wide sparse rows in int8 precision"
-            )
+        if self.columns is None:
+            raise ValueError(f"{bits} bits per entry need a projection of wide sparse rows")
         P = self.projection
         entries, rounded = np.empty(P.shape, np.int8), np.empty_like(P)
         units = np.empty(len(P), np.float32)
@@ -411,13 +379,7 @@ class HashFunction:
     def blocks(
         self, X: Features | FeatureBlock, max_rows: int = _ROWS_PER_BLOCK
     ) -> Iterable[FeatureBlock]:
-        """Features f(x) of rows X, block by block.
-
-        Parameters
-        ----------
-        X : (n, d) array, CSR matrix or SparseRows, or a block of features, which is returned
-        max_rows : int
-        """
+        """Features f(x) of rows X, in blocks of at most `max_rows`; a block is returned itself."""
         if isinstance(X, FeatureBlock):
             return (X,)
         unchanged = self.is_linear and _is_readable(X)
@@ -436,7 +398,7 @@ class HashFunction:
 
     def _features(self, X: Features, first_row: int) -> Any:
         if self.columns is not None:
-            return SparseRows.of(X)
+            return SparseRows.of(X[:] if isinstance(X, HashedTexts) else X)
         if self.anchors is not None:
             dense = dense_rows(X, slice(None))
             check_finite(dense, first_row)  # clipping would hide infinity
@@ -455,13 +417,8 @@ class HashFunction:
             return self._sparse.scores(X.indptr, columns, X.data, threads), self._shift
         if features.dtype == np.float16:
             features = _kernels.widen(features, threads)
-        dtype = features.dtype
-        if dtype not in self._operands:
-            projection = self.projection.astype(dtype, order="C", copy=False)
-            self._operands[dtype] = projection, self.intercept.astype(dtype)
-        projection, intercept = self._operands[dtype]
         with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for these
-            return np.matmul(features, projection), intercept
+            return features.astype(np.float32, copy=False) @ self.projection, self._shift
 
     def _map_blocks(
         self, X: Features | FeatureBlock, kernel: Callable[[Any, int], tuple[Any, ...]]
@@ -477,27 +434,16 @@ class HashFunction:
             threads = threads_for(n, _ROWS_PER_CHUNK)
             *arrays, bad = kernel(block.features, threads)
             if bad < n:
-                _raise_row_error(block.features[bad], block.first_row + bad)
+                _raise_row_error(block.features[bad : bad + 1], block.first_row + bad)
             results.append(tuple(arrays))
         if len(results) == 1:
             return results[0]
         return tuple(np.concatenate(parts) for parts in zip(*results, strict=True))
 
     def encode(self, X: Features | FeatureBlock) -> NDArray[np.uint8]:
-        """Packed codes h(x).
+        """Packed codes h(x), (n, ceil(r / 8)).
 
-        Parameters
-        ----------
-        X : (n, d) array, CSR matrix or SparseRows, or a block of features
-
-        Returns
-        -------
-        (n, ceil(r / 8)) uint8
-
-        Raises
-        ------
-        ValueError
-            If a row is not finite, or its scores overflow.
+        A row that is not finite, or whose scores overflow, is a ValueError.
         """
         if self._int8 is not None:
             return self._map_blocks(X, self._int8.encode)[0]
@@ -509,18 +455,7 @@ class HashFunction:
     def nearest(
         self, X: Features | FeatureBlock, index: HammingIndex
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """The nearest class of each row: ``index.nearest(encode(X))``, block by block.
-
-        Parameters
-        ----------
-        X : (n, d) array, CSR matrix or SparseRows, or a block of features
-        index : HammingIndex
-
-        Returns
-        -------
-        indices : (n,) int64
-        distances : (n,) int32
-        """
+        """The nearest class of each row: ``index.nearest(encode(X))``, block by block."""
         if self._int8 is not None:
             indices, distances = self._map_blocks(X, partial(self._int8.nearest, index.kernel))
             return indices, distances
@@ -545,20 +480,8 @@ class HashFunction:
         with ``q = tanh(P'f(x) + t)`` and the bias of the index rounded to multiples of 1/127. With
         int8 precision, results are the same on every machine.
 
-        Parameters
-        ----------
-        X : (n, d) array, CSR matrix or SparseRows, or a block of features
-        index : HammingIndex
-        n_candidates : int in [1, C]
-        k : int in [1, n_candidates]
-            Number of classes to return.
-
-        Returns
-        -------
-        indices : (n, k) int64
-            Best first; ties go to the nearer class, then to the lower index.
-        scores : (n, k) float32
-        distances : (n, k) int32
+        Returns indices, scores (float32) and distances (n, k), best first; ties go to the nearer
+        class, then to the lower index.
         """
         int8 = self._int8
 
@@ -581,21 +504,7 @@ class HashFunction:
         """The best class of each text, in one pass from bytes to class.
 
         Equivalent to `rescored`, or to `nearest` if `n_candidates` is 0, on the rows of the texts.
-
-        Parameters
-        ----------
-        features : NgramFeatures
-            With `n_features` columns.
-        texts : sequence of n str or bytes
-        index : HammingIndex
-        n_candidates : int
-
-        Returns
-        -------
-        indices : (n,) int64
-        scores : (n,) float32
-            Undefined if `n_candidates` is 0.
-        distances : (n,) int32
+        Returns indices, scores (undefined if `n_candidates` is 0) and distances (n,).
         """
         assert self._sparse is not None
         threads = threads_for(len(texts), TEXTS_PER_CHUNK)
@@ -642,10 +551,12 @@ def _is_readable(X: Features) -> bool:
     return flags.aligned and (flags.c_contiguous or X.strides[1] == X.itemsize)
 
 
-def _raise_row_error(row: NDArray[Any], number: int) -> None:
-    """Raise a RowError about a row whose scores are not finite."""
-    check_finite(row[None, :], number)
-    largest = int(np.argmax(np.abs(row)))
+def _raise_row_error(row: Any, number: int) -> None:
+    """Raise a RowError about a row (1, d) whose scores are not finite."""
+    check_finite(row, number)
+    values = row[0] if isinstance(row, np.ndarray) else row.data
+    largest = int(np.argmax(np.abs(values)))
+    column = largest if isinstance(row, np.ndarray) else row.indices[largest]
     raise RowError(
-        f"X: row {number}, feature {largest} is {row[largest]:g}, too large to be encoded"
+        f"X: row {number}, feature {column} is {values[largest]:g}, too large to be encoded"
     )

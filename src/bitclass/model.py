@@ -10,14 +10,13 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Mapping
-from copy import copy
 from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bitclass._native import ClusteredIndex, HammingIndex
+from bitclass._native import HammingIndex
 from bitclass._native.ngrams import HashedTexts, NgramFeatures, as_texts
 from bitclass._native.sparse import SparseRows
 from bitclass.arrays import Features, are_texts, as_features, is_on_gpu, on_host
@@ -55,6 +54,8 @@ class TopClasses(NamedTuple):
 
 class PackedModel:
     """A trained classifier: hash function, packed class weights and labels.
+
+    Its methods take rows `X`: array-likes or CSR matrices of shape (n, d), data frames, or n texts.
 
     Parameters
     ----------
@@ -121,13 +122,24 @@ class PackedModel:
         self.typicality_table = _checked_table(typicality)
         self.reject, self.unknown_label = reject, unknown_label
         self.summary = dict(summary or {})
-        self._set_text(text)
+        self.text = None if text is None else self._of_columns(text)
         if bias is not None:
             bias = np.ascontiguousarray(bias, dtype=np.float32)
         self._index = HammingIndex(weights, bias)
         self._searched = self._index
         #: Folder of the file that the model was loaded from, in which its embedding is looked for.
         self.folder: str | None = None
+
+    def _of_columns(self, text: NgramFeatures) -> NgramFeatures:
+        """N-gram features of the columns that the hash function uses."""
+        columns = self.hash_function.columns
+        if text.n_columns != self.n_features or columns is None:
+            wide = "" if columns is None else " wide"
+            raise ValueError(
+                f"text must have the {self.n_features} columns of a hash function of wide rows, "
+                f"found {text.n_columns} and one of{wide} rows of {self.n_features} features"
+            )
+        return text.only(columns)
 
     @cached_property
     def embedding(self) -> Any:
@@ -146,14 +158,14 @@ class PackedModel:
         rows and several hundred thousand classes: see docs/accuracy.md for time and recall. It is
         not saved in model files.
         """
-        return self._searched.n_probe if isinstance(self._searched, ClusteredIndex) else None
+        return self._searched.n_probe
 
     @n_probe.setter
     def n_probe(self, n_probe: int | None) -> None:
         if n_probe is None:
             self._searched = self._index
         elif isinstance(n_probe, int | np.integer) and n_probe >= 1 and n_probe is not True:
-            self._searched = ClusteredIndex(self.weights, int(n_probe), self.bias)
+            self._searched = HammingIndex(self.weights, self.bias, int(n_probe))
         else:
             raise ValueError(f"n_probe must be None or a positive integer, found {n_probe!r}")
         self.__dict__.pop("_blank", None)
@@ -204,52 +216,33 @@ class PackedModel:
         parts = (self.weights, self.hash_function, self.bias, self.typicality_table, self.text)
         return sum(part.nbytes for part in parts if part is not None)
 
-    def with_text(self, text: NgramFeatures) -> PackedModel:
-        """The same model, accepting texts; it must have been fitted on rows of these features.
+    def replaced(self, **changes: Any) -> PackedModel:
+        """The same model with other values of some parameters.
 
         Parameters
         ----------
-        text : NgramFeatures
-            Of these features, the model keeps the columns that its hash function uses.
+        **changes : parameters of `PackedModel` by name
+            Of n-gram features `text`, which must be those of the rows that the model was fitted on,
+            the columns are kept that the hash function uses.
 
         Returns
         -------
         PackedModel
         """
-        model = copy(self)
-        model.summary = dict(self.summary)
-        model._set_text(text)
+        names = ("classes", "weights", "hash_function", "bias", "rescore", "temperature", "reject",
+                 "unknown_label", "summary", "text")  # fmt: skip
+        given = {name: getattr(self, name) for name in names}
+        given["typicality"] = self.typicality_table
+        model = PackedModel(**(given | changes))
+        model.n_probe, model.folder = self.n_probe, self.folder
         return model
-
-    def _set_text(self, text: NgramFeatures | None) -> None:
-        self.text = None
-        if text is None:
-            return
-        columns = self.hash_function.columns
-        if text.n_columns != self.n_features or columns is None:
-            wide = "" if columns is None else " wide"
-            raise ValueError(
-                f"text must have the {self.n_features} columns of a hash function of wide rows, "
-                f"found {text.n_columns} and one of{wide} rows of {self.n_features} features"
-            )
-        self.text = text.only(columns)
-        self.__dict__.pop("_blank", None)
 
     def unpacked_weights(self) -> NDArray[np.int8]:
         """Class weights of shape (C, r) in {-1, +1}."""
         return unpack(self.weights, self.n_bits)
 
     def encode(self, X: ArrayLike) -> NDArray[np.uint8]:
-        """Packed codes h(x).
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n, ceil(r / 8)), uint8
-        """
+        """Packed codes h(x) of rows, of shape (n, ceil(r / 8)), uint8."""
         return self.hash_function.encode(self._rows(X))
 
     def predict(
@@ -298,52 +291,27 @@ class PackedModel:
         return labels
 
     def best_scores(self, X: ArrayLike) -> NDArray[np.float32]:
-        """The largest class score of each row, which falls if no class fits.
+        """The largest class score of each row, of shape (n,), which falls if no class fits.
 
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n,), float32
-            ``w_c.tanh(P'x + t) + bias_c`` of the best class on the short list; without rescoring
-            ``w_c.h(x)`` plus the bias rounded to an even integer. It is -inf for texts and sparse
-            rows without any known feature.
+        It is ``w_c.tanh(P'x + t) + bias_c`` of the best class on the short list; without rescoring
+        ``w_c.h(x)`` plus the bias rounded to an even integer. It is -inf for texts and sparse rows
+        without any known feature.
         """
         return self._best_with_scores(X)[1]
 
     def typicality(self, X: ArrayLike) -> NDArray[np.float64]:
-        """How typical rows are of the classes that the model knows, from 0 to 1.
+        """How typical rows are of the classes that the model knows, from 0 to 1, of shape (n,).
 
         It is the share of rows of known classes, not used to fit the model, whose best score is
         below that of the row. Rows of known classes have values spread evenly from 0 to 1; a row of
         no known class has a value near 0. It is 0 for texts and sparse rows without any known
         feature.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n,)
         """
         self._check_typicality()
         return self._typicality_of(self._best_with_scores(X)[1])
 
     def score(self, X: ArrayLike, y: ArrayLike) -> float:
-        """Share of rows X whose predicted label equals that in y.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n, d)
-        y : array-like of shape (n,)
-
-        Returns
-        -------
-        float
-        """
+        """Share of rows X whose predicted label equals that in y, of shape (n,)."""
         predicted, labels = self.predict(X), np.asarray(y)
         if labels.shape != predicted.shape:
             raise ValueError(f"y must have shape {predicted.shape}, found {labels.shape}")
@@ -392,34 +360,18 @@ class PackedModel:
         return TopClasses(self.classes[indices], distances, shares, typical)
 
     def scores(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Scores of all classes; the predicted class has the largest.
+        """Scores of all classes, of shape (n, C); the predicted class has the largest.
 
         Without rescoring they are the inner products ``w_c.h(x)``, plus the bias rounded to an even
         integer. With rescoring they are ``w_c.tanh(P'x + t) + bias_c`` for the classes on the short
         list; all others have lower scores, in the order of those without rescoring.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n, C)
         """
         return self._blockwise(X, self._scores)
 
     def predict_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Probabilities of all classes; `top_classes` returns those of the best ones only.
+        """Probabilities of all classes, of shape (n, C); `top_classes` returns only the best.
 
         Texts and sparse rows without any known feature get equal probabilities, 1 / C.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n, C)
         """
         probabilities = self._blockwise(X, self._logits)
         np.exp(probabilities, out=probabilities)
@@ -427,16 +379,7 @@ class PackedModel:
         return probabilities
 
     def predict_log_proba(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Logarithms of the class probabilities, computed without underflow.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n, d)
-
-        Returns
-        -------
-        ndarray of shape (n, C)
-        """
+        """Logarithms of the class probabilities, of shape (n, C), without underflow."""
 
         def logarithms(block: FeatureBlock) -> NDArray[np.float64]:
             logits = self._logits(block)

@@ -27,7 +27,8 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
     """Base of the estimators, which predict by the `PackedModel` that `packed` returns.
 
     They have the parameter `n_jobs` and the attribute `classes_`, the labels, sorted, some of which
-    may be unknown to the model.
+    may be unknown to the model. Rows `X` are array-likes or CSR matrices of shape
+    (n_samples, n_features).
     """
 
     @abstractmethod
@@ -75,20 +76,12 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
             return model.predict(X, reject=reject)
 
     def decision_function(self, X: Features) -> NDArray[np.float64]:
-        """Class scores; the predicted class has the largest.
+        """Class scores, of shape (n_samples, n_classes); the predicted class has the largest.
 
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            Without rescoring ``w_c.h(x)``, in [-n_bits, n_bits]. With rescoring
-            ``w_c.tanh(P'x + t)`` for the classes on the short list, and lower scores for all
-            others. Classes without samples have the lowest score of all. For two classes, the shape
-            is (n_samples,), as in scikit-learn: half the difference of the two scores, positive for
-            ``classes_[1]``.
+        Without rescoring ``w_c.h(x)``, in [-n_bits, n_bits]. With rescoring ``w_c.tanh(P'x + t)``
+        for the classes on the short list, and lower scores for all others. Classes without samples
+        have the lowest score of all. For two classes, the shape is (n_samples,), as in
+        scikit-learn: half the difference of the two scores, positive for ``classes_[1]``.
         """
         with self._predicting(X) as (model, X):
             scores = self._for_all_classes(model.scores(X), -4.0 * model.n_bits)
@@ -97,34 +90,15 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         return scores
 
     def predict_proba(self, X: Features) -> NDArray[np.float64]:
-        """Class probabilities.
+        """Class probabilities, of shape (n_samples, n_classes).
 
-        The result has one column per class; with many classes, `top_classes` returns the
-        probabilities of the best ones without allocating such an array.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
+        With many classes, `top_classes` returns those of the best ones without such an array.
         """
         with self._predicting(X) as (model, X):
             return self._for_all_classes(model.predict_proba(X), 0.0)
 
     def predict_log_proba(self, X: Features) -> NDArray[np.float64]:
-        """Logarithms of the class probabilities, computed without underflow.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            -inf for classes without samples.
-        """
+        """Logarithms of the class probabilities, without underflow; -inf without samples."""
         with self._predicting(X) as (model, X):
             return self._for_all_classes(model.predict_log_proba(X), -np.inf)
 
@@ -151,18 +125,10 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
             return model.top_classes(X, k, probabilities=probabilities, typicality=typicality)
 
     def typicality(self, X: Features) -> NDArray[np.float64]:
-        """Share of known rows whose best score is at most that of each row.
+        """Share of known rows whose best score is at most that of each row, of shape (n_samples,).
 
         Rows below 0.04 are less typical than 96 % of the rows of known classes: they may belong to
         no known class.
-
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
         """
         with self._predicting(X) as (model, X):
             return model.typicality(X)
@@ -189,16 +155,9 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
         return float(accuracy_score(y, found, sample_weight=sample_weight))
 
     def encode(self, X: Features) -> NDArray[np.uint8]:
-        """Packed codes of samples.
+        """Packed codes of samples, of shape (n_samples, ceil(n_bits / 8)), uint8.
 
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
-
-        Returns
-        -------
-        ndarray of shape (n_samples, ceil(n_bits / 8)), uint8
-            Bit k of a code is bit ``k % 8`` of byte ``k // 8``, set for +1.
+        Bit k of a code is bit ``k % 8`` of byte ``k // 8``, set for +1.
         """
         with self._predicting(X) as (model, X):
             return model.encode(X)

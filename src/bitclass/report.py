@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ __all__ = ["Epoch", "Report", "make_summary", "read_parameters"]
 
 # A longer dict of class weights is not stored, to keep summaries small.
 MAX_PAIRS = 10_000
+# Larger integers in a file could not be formatted.
+_MAX_COUNT = 1 << 62
 # Parameters of the run rather than of the model.
 _NOT_STORED = {"max_time", "n_jobs", "verbose"}
 
@@ -92,35 +94,19 @@ class Report:
     def from_dict(cls, entry: Any) -> Report:
         """Restore a report from JSON values, which may be untrusted.
 
-        Parameters
-        ----------
-        entry : dict
-            The result of `to_dict`; entries with other names are ignored.
-
-        Raises
-        ------
-        ValueError
-            If an entry is missing or has another type.
+        Entries with other names are ignored; one that is missing or invalid is a ValueError.
         """
         report: Report = _checked(cls, entry)
         return replace(report, epochs=tuple(_checked(Epoch, each) for each in report.epochs))
 
 
-# By annotation: what a value from a file must be, and in words.
-_VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "int": (lambda value: type(value) is int and value >= 0, "a count of at least 0"),
-    "bool": (lambda value: isinstance(value, bool), "a boolean"),
-    "float | None": (
-        lambda value: (
-            value is None or (type(value) in (int, float) and abs(value) <= sys.float_info.max)
-        ),
-        "a finite number or null",
-    ),
-    "str | None": (
-        lambda value: value in (None, "callback", "max_time"),
-        "'callback', 'max_time' or null",
-    ),
-    "tuple[Epoch, ...]": (lambda value: isinstance(value, list), "a list"),
+# By annotation: the types of values from a file.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "bool": (bool,),
+    "float | None": (float, int, NoneType),
+    "str | None": (str, NoneType),
+    "tuple[Epoch, ...]": (list,),
 }
 
 
@@ -132,9 +118,10 @@ def _checked(kind: type[Any], entries: Any) -> Any:
     for field in fields(kind):
         if field.name not in entries:
             raise ValueError(f"a report must have an entry {field.name!r}")
-        value, (is_valid, expected) = entries[field.name], _VALID[str(field.type)]
-        if not is_valid(value):
-            raise ValueError(f"a report's {field.name!r} must be {expected}, found {value!r:.60}")
+        value = entries[field.name]
+        is_valid = type(value) in _TYPES[str(field.type)]
+        if not is_valid or (type(value) is int and not 0 <= value <= _MAX_COUNT):
+            raise ValueError(f"a report's {field.name!r} must be {field.type}, found {value!r:.60}")
         values[field.name] = value
     return kind(**values)
 
@@ -144,14 +131,7 @@ def make_summary(
     report: Report | None = None,
     feature_names: Iterable[str] | None = None,
 ) -> dict[str, Any]:
-    """Create the summary of a model.
-
-    Parameters
-    ----------
-    parameters : mapping, parameters of the estimator by name
-    report : Report, optional
-    feature_names : (d,), or None if the features have no names
-    """
+    """Create the summary of a model from the parameters of its estimator by name."""
     stored = {name: _plain(value) for name, value in parameters.items() if name not in _NOT_STORED}
     summary: dict[str, Any] = {"bitclass": __version__, "parameters": stored}
     if report is not None:
@@ -162,17 +142,9 @@ def make_summary(
 
 
 def read_parameters(summary: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]:
-    """Restore the parameters of the estimator from the summary of a model file that was loaded.
+    """Restore the `known` parameters of the estimator from the summary of a file that was loaded.
 
-    Parameters
-    ----------
-    summary : mapping
-    known : names of the estimator's parameters; others are ignored
-
-    Raises
-    ------
-    ValueError
-        If a parameter is an object that `make_summary` does not write.
+    An object that `make_summary` does not write is a ValueError.
     """
     stored = summary.get("parameters", {})
     names = [name for name in known if name in stored and name not in _NOT_STORED]

@@ -199,7 +199,7 @@ def test_an_unknown_instruction_set_is_one_line(folder):
 def test_unexpected_errors_are_one_line():
     code = (
         "import sys; sys.argv = ['bitclass', 'inspect', 'm'];"
-        "import bitclass.cli.inspect as module; module.read_header = lambda path: 1 / 0;"
+        "import bitclass.cli.inspect as module; module.load = lambda path: 1 / 0;"
         "from bitclass.cli import main; main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

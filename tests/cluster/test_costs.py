@@ -117,30 +117,6 @@ def test_replicated_rows_are_divided_among_workers(still):
     assert [len(group) for group in _groups(still, _partitions_of(only, y), workers)] == [8]
 
 
-def test_workers_that_the_client_cannot_reach(still, monkeypatch):
-    X, y = rows(400, 8, 3, 100)
-    X = halves(still, X)
-    expected = fitted(PARAMETERS, X, y)
-    workers, connect, tried = _worker_addresses(still), still.rpc.connect, []
-
-    async def unreachable(address, timeout=None):
-        if address not in workers:
-            return await connect(address, timeout)
-        tried.append(address)
-        raise OSError("no route to host")
-
-    # Otherwise earlier connections would be reused.
-    for worker in workers:
-        still.rpc.remove(worker)
-    monkeypatch.setattr(still.rpc, "connect", unreachable)
-    np.testing.assert_array_equal(fitted(PARAMETERS, X, y).weights_, expected.weights_)
-    assert set(tried) == set(workers)
-    tried.clear()
-    monkeypatch.setattr(still, "direct_to_workers", False)
-    np.testing.assert_array_equal(fitted(PARAMETERS, X, y).weights_, expected.weights_)
-    assert not tried
-
-
 def test_bytes_between_workers_do_not_depend_on_the_number_of_rows(still):
     def traffic(n):
         X = halves(still, rows(n, 256, 50, 500)[0])

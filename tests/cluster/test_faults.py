@@ -1,6 +1,5 @@
 """Killed and retired workers, lost clients and schedulers, concurrent fits."""
 
-import signal
 import subprocess
 import sys
 import threading
@@ -29,7 +28,6 @@ from .clusters import (
     on_one_machine,
     problem,
     slow_rows,
-    until,
 )
 
 pytestmark = pytest.mark.slow
@@ -141,36 +139,6 @@ def test_a_partition_too_large_for_a_worker_is_named():
         pytest.raises(ClusterError, match=r".*partition 2.*: 2 workers died .* memory"),
     ):
         fitted(PARAMETERS, da.concatenate(blocks), y)
-
-
-CLIENT = """
-import sys, time
-import dask.array as da
-from distributed import Client
-from bitclass.dask import DaskBinaryCodeClassifier
-
-def slowly(block):
-    time.sleep(0.05)
-    return block
-
-client = Client(sys.argv[1])
-X = da.random.default_rng(0).standard_normal((20_000, 8), chunks=(100, 8)).map_blocks(slowly)
-DaskBinaryCodeClassifier(16, refine=False).fit(X, (X[:, 0] > 0).astype(int))
-"""
-
-
-@pytest.mark.faults
-def test_no_tasks_are_left_when_the_client_is_killed(client):
-    def keys(dask_scheduler):
-        return set(dask_scheduler.tasks)
-
-    before = client.run_on_scheduler(keys)
-    with subprocess.Popen(
-        [sys.executable, "-c", CLIENT, client.scheduler.address], stderr=subprocess.DEVNULL
-    ) as process:
-        until(lambda: client.run_on_scheduler(keys) - before, "tasks of the client")
-        process.send_signal(signal.SIGKILL)
-    until(lambda: not client.run_on_scheduler(keys) - before, "tasks of a dead client")
 
 
 SCHEDULER = [

@@ -68,7 +68,7 @@ def test_weights_of_rows_and_classes(client, refine):
     # Row numbers differ, and with them the rows that choose a penalty.
     parameters = PARAMETERS | {"alpha": 1.0, "refine": refine}
     parameters |= {"class_weight": {0: 2.0, 1: 0.5, 3: 0.0}}
-    found = fitted(parameters, *lazy(X, y, 450), weights)
+    found = fitted(parameters, *lazy(X, y, 450), da.from_array(weights, chunks=450))
     assert 3 in found.classes_
     counts = (weights > 0) & (y != 3)
     expected = on_one_machine(
@@ -110,7 +110,8 @@ def test_wide_rows(client):
         noise + scipy.sparse.csr_array((np.ones(3000), (np.arange(3000), y)), (3000, 40_000))
     ).tocsr()
     rows = blocks([X[start : start + 500] for start in range(0, 3000, 500)], 500, 40_000)
-    found, whole = fitted(REFINED, rows, y), on_one_machine(REFINED, X, y)
+    labels = da.from_array(y, chunks=500)
+    found, whole = fitted(REFINED, rows, labels), on_one_machine(REFINED, X, y)
     assert found.to_local().score(X, y) == pytest.approx(whole.score(X, y), abs=0.01)
     assert whole.score(X, y) > 0.9
     np.testing.assert_array_equal(found.predict(rows).compute(), found.to_local().predict(X))
@@ -176,14 +177,6 @@ def test_sparse_rows_and_empty_partitions(client):
     codes = found.encode(rows)
     assert np.isnan(codes.shape[0])
     np.testing.assert_array_equal(codes.compute(), found.to_local().encode(table[names][kept]))
-
-
-def test_only_partitions_that_the_sample_skips_have_rows(client, monkeypatch):
-    monkeypatch.setattr("bitclass.dask.SAMPLE_PARTITIONS", 2)
-    X, y = problem(n=900)
-    weights = (np.arange(900) // 300 == 1).astype(float)
-    found = fitted(PARAMETERS, *lazy(X, y, 300), weights)
-    assert found.report_.n_rows == 300
 
 
 def test_predictions_are_lazy_and_those_of_the_local_model(client):

@@ -29,10 +29,11 @@ def content(labels, n_bits, d, seed, **changed):
                     epochs=(Epoch(1, 20, 0.9, 1.5),))  # fmt: skip
     header = {
         "projection": "int8",
-        "precision": "int8",
         "rescore": 3,
         "temperature": 1.5,
         "labels": kind,
+        "reject": 0.0,
+        "unknown_label": None,
         "summary": {"parameters": {"n_bits": n_bits}, "report": report.to_dict()},
     }
     tensors = {
@@ -71,7 +72,7 @@ def models():
     d = len(features.columns)
     yield "linear_int8", content([2, 3, 5, 7, 11], 20, 12, 1)
     anchors_float32 = content(list("abc"), 20, 5, 2, **float32, **anchors)
-    anchors_float32.header |= {"precision": "float32", "projection": "float32"}
+    anchors_float32.header |= {"projection": "float32"}
     yield "anchors_float32", anchors_float32
     labels = ["", "日本語", "😀", 'quote " and \\']
     yield "text_int8", content(labels, 24, d, 3, **text)

@@ -8,15 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from bitclass._native import (
-    ClusteredIndex,
-    HammingIndex,
-    thread_limit,
-)
+from bitclass._native import HammingIndex
 from bitclass._native import _kernels as kernels
 from bitclass._native.prediction import cluster_codes
 from bitclass.codes import hamming
-from bitclass.hash_function import HashFunction
 
 from . import reference
 
@@ -44,7 +39,7 @@ def test_nearest_and_top_k_equal_the_reference(
     bias = None
     if size is not None:
         bias = (size * rng.standard_normal(n_classes)).astype(np.float32)
-    index = ClusteredIndex(weights, n_probe, bias)
+    index = HammingIndex(weights, bias, n_probe)
     clusters = *cluster_codes(weights), min(n_probe, 4 * n_classes)
     for k in {1, min(16, n_classes), min(70, n_classes), n_classes}:
         expected = reference.top_k_of_clusters(codes, weights, *clusters, k, bias)
@@ -65,18 +60,6 @@ def test_ties_across_clusters_go_to_the_lowest_class(level):
     assert_array_equal(distances, [[2, 2]])
 
 
-def test_few_clusters_contain_the_nearest_class_of_most_codes():
-    rng = np.random.default_rng(0)
-    groups = random_codes(rng, 60, 16)
-    flips = np.packbits(rng.random((6000, 128)) < 0.1, axis=1)
-    weights = groups[np.arange(6000) % 60] ^ flips
-    codes = weights[:500] ^ np.packbits(rng.random((500, 128)) < 0.05, axis=1)
-    found = ClusteredIndex(weights, 8).nearest(codes)[0]
-    recall = np.mean(found == HammingIndex(weights).nearest(codes)[0])
-    assert recall > 0.9  # classes of a group are spread over several clusters
-    assert np.mean(ClusteredIndex(weights, 1).nearest(codes)[0] == found) < recall
-
-
 @pytest.mark.parametrize("n_classes", [1, 2, 15, 400])
 def test_each_class_is_in_the_cluster_of_its_nearest_centre(n_classes):
     weights = random_codes(np.random.default_rng(n_classes), n_classes, 5)
@@ -90,32 +73,3 @@ def test_a_centre_has_the_bits_of_most_of_its_classes():
     centres, clusters = cluster_codes(np.repeat(weights, 100, axis=0))
     assert sorted(set(centres[clusters[:300]].ravel().tolist())) == [0b0001, 0b0011]
     assert set(centres[clusters[300:]].ravel().tolist()) == {0b1110}
-
-
-def test_rescoring_ranks_the_classes_of_the_visited_clusters(level):
-    rng = np.random.default_rng(1)
-    weights = random_codes(rng, 3000, 4)
-    X = rng.standard_normal((200, 20)).astype(np.float32)
-    hash_function = HashFunction(rng.standard_normal((20, 32)).astype(np.float32), np.zeros(32))
-    index = ClusteredIndex(weights, 3)
-    best, _, _ = hash_function.rescored(X, index, 8, 8)
-    listed, _ = index.top_k(hash_function.encode(X), 8)
-    assert_array_equal(np.sort(best, axis=1), np.sort(listed, axis=1))
-    by_threads = thread_limit(3)(hash_function.rescored)(X, index, 8, 8)[0]
-    assert_array_equal(best, by_threads)
-
-
-@pytest.mark.parametrize(
-    ("clusters", "n_probe", "message"),
-    [
-        ([0, 2], 1, "clusters: expected 0 to 1, found 2"),
-        ([0, -1], 1, "clusters: expected 0 to 1, found -1"),
-        ([0, 1], 3, "n_probe: expected 1 to 2, the number of clusters, found 3"),
-        ([0, 1], 0, "n_probe: expected 1 to 2, the number of clusters, found 0"),
-        ([0], 1, "clusters"),
-    ],
-)
-def test_invalid_clusters_are_rejected(clusters, n_probe, message):
-    codes = np.zeros((2, 1), dtype=np.uint8)
-    with pytest.raises(ValueError, match=message):
-        kernels.HammingIndex(codes, None, codes, np.array(clusters, dtype=np.int64), n_probe)

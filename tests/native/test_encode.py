@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -205,11 +202,8 @@ def test_rows_that_overflow_are_rejected(level, precision, n):
     wide = X.astype(np.float64)
     wide[-1] = 1
     wide[-1, 7] = -1e200
-    if precision == "int8":
-        with pytest.raises(ValueError, match=f"X: row {n - 1}, feature 7 is -1e\\+200, too large"):
-            hash_function.encode(wide)
-    else:
-        assert_equals_the_twin(hash_function, wide[-1:])
+    with pytest.raises(ValueError, match=f"X: row {n - 1}, feature 7 is -1e\\+200, too large"):
+        hash_function.encode(wide)
 
 
 @pytest.mark.parametrize("dtype", FEATURE_TYPES)
@@ -237,35 +231,14 @@ def test_int8_follows_float32_for_features_of_very_different_sizes():
     assert differing() > 0.2  # the case for which rows are standardised
 
 
-@pytest.mark.parametrize("precision", ["float32", "int8"])
-@pytest.mark.parametrize("columns", [None, np.arange(20, dtype=np.int32)])
-def test_copies_and_pickles_encode_the_same(precision, columns):
-    X, projection, intercept, _ = problem(9, 10, 20, 12)
-    options = {} if columns is None else {"columns": columns, "n_features": 20}
-    hash_function = HashFunction(projection, intercept, precision=precision, **options)
-    for other in (copy.deepcopy(hash_function), pickle.loads(pickle.dumps(hash_function))):
-        assert other.precision == precision
-        assert_array_equal(other.encode(X), hash_function.encode(X))
-
-
 PROJECTION = np.zeros((4, 9), np.float32)
 INTERCEPT = np.zeros(9)
-VECTOR = np.ones(4, np.float32)
 
 
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((PROJECTION.astype(float), INTERCEPT), {}, "projection: .*float32.*float64"),
-        ((PROJECTION[0], INTERCEPT), {}, "projection: expected a non-empty matrix"),
-        ((PROJECTION[:0], INTERCEPT), {}, "projection: .*non-empty matrix"),
-        ((PROJECTION + np.inf, INTERCEPT), {}, "projection: .*finite"),
-        ((PROJECTION, INTERCEPT[:8]), {}, r"intercept: expected float64 of shape \(9,\)"),
-        ((PROJECTION, INTERCEPT), {"precision": "int4"}, "precision: .*int4"),
-        ((PROJECTION, INTERCEPT), {"scale": VECTOR * 0}, "scale: .*positive"),
-        ((PROJECTION, INTERCEPT), {"scale": VECTOR[:3]}, "scale: .*shape"),
-        ((PROJECTION, INTERCEPT), {"centre": VECTOR * np.nan}, "centre: .*finite"),
-        ((PROJECTION, INTERCEPT), {"columns": np.arange(4, dtype=np.int32)}, "with n_features"),
+        ((PROJECTION, INTERCEPT), {"columns": np.arange(4, dtype=np.int32)}, "need n_features"),
         ((np.zeros((133_001, 1), np.float32), np.zeros(1)), {}, "1 to 133000 features"),
         ((PROJECTION + np.float32(1e-38), INTERCEPT + 1e300), {}, "intercept: too large"),
     ],
@@ -273,25 +246,3 @@ VECTOR = np.ones(4, np.float32)
 def test_invalid_hash_functions_are_rejected(arguments, options, message):
     with pytest.raises(ValueError, match=message):
         HashFunction(*arguments, **options)
-
-
-@pytest.mark.parametrize(
-    ("name", "place", "value", "message"),
-    [
-        ("weights", (3, 8), -128, "weights: expected integers from -127 to 127"),
-        ("thresholds", 0, np.nan, "thresholds: expected finite numbers only"),
-        ("thresholds", 8, np.inf, "thresholds: expected finite numbers only"),
-    ],
-)
-def test_kernels_reject_projections_with_undefined_sums(name, place, value, message):
-    arrays = {
-        "weights": np.full((4, 9), -127, np.int8),
-        "thresholds": np.zeros(9),
-        "centre": None,
-        "inverse_scale": None,
-        "steps": np.ones(9),
-    }
-    _kernels.Int8Projection(*arrays.values())
-    arrays[name][place] = value
-    with pytest.raises(ValueError, match=message):
-        _kernels.Int8Projection(*arrays.values())

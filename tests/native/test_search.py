@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-from functools import partial
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from bitclass._native import ClusteredIndex, HammingIndex, _kernels, thread_limit
+from bitclass._native import HammingIndex, _kernels, thread_limit
 
 from . import reference
 
@@ -108,16 +104,6 @@ def test_biases_out_of_range_are_rejected():
         HammingIndex(weights, np.zeros(3, np.float32))
 
 
-def test_ties_go_to_the_lowest_class_at_any_position(level):
-    code = np.full((1, 16), 0x5A, dtype=np.uint8)
-    for n_classes in (1, 15, 16, 17, 33, 100):
-        for first in range(n_classes):
-            weights = np.zeros((n_classes, 16), dtype=np.uint8)
-            weights[first:] = code
-            indices, distances = HammingIndex(weights).nearest(code)
-            assert (indices[0], distances[0]) == (first, 0)
-
-
 @pytest.mark.parametrize("n_bytes", [1, 16, 32, 124, 125, 1000, 4100, 125_000])
 def test_the_largest_distance_does_not_overflow(level, n_bytes):
     weights = np.zeros((18, n_bytes), dtype=np.uint8)
@@ -153,16 +139,6 @@ def test_any_strides_and_alignment_are_read(level):
     assert_equal_pairs(
         HammingIndex(unaligned).nearest(unaligned), reference.nearest(unaligned, unaligned)
     )
-
-
-@pytest.mark.parametrize("kind", [HammingIndex, partial(ClusteredIndex, n_probe=2)])
-def test_copies_and_pickles_search_the_same(kind):
-    rng = np.random.default_rng(3)
-    weights, codes = random_bytes(rng, 700, 9), random_bytes(rng, 20, 9)
-    index = kind(weights, bias=random_bias(rng, 700, 4))
-    for other in (copy.deepcopy(index), pickle.loads(pickle.dumps(index))):
-        assert type(other) is type(index)
-        assert_equal_pairs(other.nearest(codes), index.nearest(codes))
 
 
 def test_an_index_keeps_the_simd_level_it_was_created_with(level):

@@ -114,13 +114,10 @@ def test_a_step_equals_the_numpy_reference_for_any_number_of_threads(level, n_bi
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("column", [1, 2])  # kept, and not kept
-@pytest.mark.parametrize("precision", ["int8", "float32"])
-def test_a_row_that_is_not_finite_is_refused_by_name(value, column, precision):
+def test_a_row_that_is_not_finite_is_refused_by_name(value, column):
     columns = np.array([1], dtype=np.int32)
     ones = np.ones((1, 8), dtype=np.float32)
-    hash_function = HashFunction(
-        ones, np.zeros(8), columns=columns, n_features=3, precision=precision
-    )
+    hash_function = HashFunction(ones, np.zeros(8), columns=columns, n_features=3)
     X = np.zeros((4, 3))
     X[2, column] = value
     with pytest.raises(ValueError, match=f"row 12, feature {column} is"):
@@ -138,21 +135,15 @@ def test_columns_must_ascend_and_exist(columns):
         )
 
 
-def test_rows_are_indexed_like_those_of_an_array():
+def test_slices_are_those_of_an_array():
     dense = np.array([[0, 1.5, 0], [0, 0, 0], [2, 0, -1], [3, 4, 5]], dtype=np.float32)
     rows = SparseRows.of(dense)
     assert SparseRows.of(rows) is rows
     assert_array_equal(rows.indices, [1, 0, 2, 0, 1, 2])
-    for number in (0, 3, -1, -4):
-        assert_array_equal(rows[number], dense[number])
     for part in (slice(None), slice(1, 3), slice(-2, None), slice(3, 1), slice(2, 99)):
-        assert_array_equal(rows[part].toarray(), dense[part])
-        assert rows[part].shape == dense[part].shape
-    for outside in (4, -5):
-        with pytest.raises(IndexError):
-            rows[outside]
-    with pytest.raises(IndexError, match="slice with step 1"):
-        rows[::2]
+        found = rows[part]
+        csr = scipy.sparse.csr_array((found.data, found.indices, found.indptr), found.shape)
+        assert_array_equal(csr.toarray(), dense[part])
 
 
 def test_an_explicit_zero_is_not_an_entry():

@@ -117,14 +117,12 @@ class Browser:
                        "params": {"accept": True}, "sessionId": self._session}  # fmt: skip
             os.write(self._out, json.dumps(closing).encode() + b"\0")
 
-    def screen(self, width, height=800, scheme="light"):
-        """Emulate a screen of this size, and a preference for light or dark."""
+    def screen(self, width, height=800):
+        """Emulate a screen of this size."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width, height=height, deviceScaleFactor=1, mobile=width < 600,
         )  # fmt: skip
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.call("Emulation.setEmulatedMedia", features=features)
 
     def go(self, url):
         """Open a page that is not open yet."""

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from bitclass.codes import hamming, unpack
-from bitclass.serving import ServedModel
-from bitclass.serving.page import N_LISTED
+from bitclass.serving.page import N_LISTED, listed_classes, look
 
 from . import services
 from .services import ask, ask_json
@@ -54,7 +53,7 @@ def test_facts_and_classes(server):
 @pytest.mark.parametrize("n_classes", [1, 2, 120])
 def test_nearest_classes_are_those_of_brute_force(n_classes):
     model = services.random_model(range(n_classes), n_bits=20)
-    found = ServedModel("m", model).page.classes(start=3)["classes"]
+    found = listed_classes(model, start=3)["classes"]
     assert [each["class"] for each in found] == list(range(n_classes))[3 : 3 + N_LISTED]
     distances = hamming(model.weights[:, None], model.weights).astype(float)
     np.fill_diagonal(distances, np.inf)
@@ -64,7 +63,8 @@ def test_nearest_classes_are_those_of_brute_force(n_classes):
 
 def test_an_input_is_shown_with_its_code_and_classes(served):
     X = served.extractor.rows([WHOLE])
-    answer, model = served.page.look(X), served.model
+    model = served.model
+    answer = look(model, X)
     signs = unpack(model.encode(X), model.n_bits)[0]
     assert answer["bits"] == "".join("1" if sign > 0 else "0" for sign in signs)
     labels, distances, shares = model.top_classes(X, 3, probabilities=True)[:3]

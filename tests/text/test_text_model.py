@@ -35,7 +35,7 @@ def test_a_model_given_texts_visits_as_many_clusters_and_leaves_the_other_alone(
     features = fit_ngrams([problem[0]], n_columns=4096)
     plain = BinaryCodeClassifier(16).fit(csr_rows(features, problem[0]), problem[1]).packed()
     plain.n_probe = 1
-    found = plain.with_text(features)
+    found = plain.replaced(text=features)
     assert found.n_probe == 1
     found.summary["text_column"] = "title"
     assert plain.text is None
@@ -95,7 +95,7 @@ def test_a_model_of_features_refuses_texts_and_other_columns(problem):
     features = fit_ngrams([["a", "a"]], n_columns=4096)
     for other in (model, problem[-1]):
         with pytest.raises(ValueError, match="text must have the .* columns of a hash function"):
-            other.with_text(features)
+            other.replaced(text=features)
 
 
 def test_a_text_without_a_known_n_gram_has_equal_probabilities(problem):

@@ -6,7 +6,6 @@ tests/native/reference.py has NumPy equivalents.
 from bitclass._native.config import get_config, use_level_of_environment
 from bitclass._native.linear_algebra import add_gram, cholesky, product, solve_triangular
 from bitclass._native.prediction import (
-    ClusteredIndex,
     HammingIndex,
     Precision,
     QuantisedProjection,
@@ -23,7 +22,6 @@ from bitclass._native.training import (
 )
 
 __all__ = [
-    "ClusteredIndex",
     "HammingIndex",
     "Precision",
     "QuantisedProjection",

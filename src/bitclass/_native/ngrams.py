@@ -136,25 +136,10 @@ class NgramFeatures:
     def rows(
         self, texts: Sequence[str | bytes]
     ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
-        """Sparse rows of texts.
+        """Sparse rows of n texts: indptr (n + 1,), indices, ascending in each row, and values.
 
-        Parameters
-        ----------
-        texts : sequence of n str or bytes
-            Bytes are decoded as UTF-8; invalid bytes and lone surrogates separate words.
-
-        Returns
-        -------
-        indptr : (n + 1,) int32
-        indices : (nnz,) int32, ascending within each row
-        values : (nnz,) float32
-
-        Raises
-        ------
-        TypeError
-            If an item is neither str nor bytes.
-        ValueError
-            If a text is longer than 2**30 bytes.
+        Bytes are decoded as UTF-8; invalid bytes and lone surrogates separate words. A text longer
+        than 2**30 bytes is a ValueError.
         """
         return self.kernel.rows(texts, threads_for(len(texts), TEXTS_PER_CHUNK))
 
@@ -163,18 +148,9 @@ class NgramFeatures:
         return list(ngrams(text, self.n_columns, self.char_ngrams, self.word_ngrams))
 
     def shares(self, text: str | bytes, by_column: Mapping[int, float]) -> dict[str, float]:
-        """Distribute one number per column among the n-grams of a text that are hashed to it.
+        """Distribute one number per nonzero column among the n-grams of a text hashed to it.
 
-        Parameters
-        ----------
-        text : str or bytes
-        by_column : mapping of int to float
-            A number for each nonzero column of the text.
-
-        Returns
-        -------
-        dict of str to float
-            Shares by n-gram, summed over both kinds of n-grams with the same characters.
+        Shares are summed over both kinds of n-grams with the same characters.
         """
         present = [ngram for ngram in self.ngrams(text) if ngram.column in by_column]
         sums: Counter[int] = Counter()
@@ -187,13 +163,7 @@ class NgramFeatures:
         return shares
 
     def only(self, columns: NDArray[Any]) -> NgramFeatures:
-        """The same features with these columns only.
-
-        Parameters
-        ----------
-        columns : (k,) integers, ascending
-            The idf of columns that were not kept is 1.
-        """
+        """The same features with these columns (k,) only, ascending; the idf of new ones is 1."""
         weights = self._weights()
         idf = np.zeros(len(columns), np.float32) if weights is None else weights[columns]
         return NgramFeatures(
@@ -242,21 +212,13 @@ class NgramFeatures:
 
 
 class HashedTexts:
-    """Lazily hashed rows of texts, with the attributes of a CSR matrix.
+    """Rows of texts, which are hashed when they are taken: ``rows[a:b]`` are `SparseRows`.
 
     Parameters
     ----------
     features : NgramFeatures
     texts : list of n str or bytes
-
-    Attributes
-    ----------
-    shape : (n, n_columns)
-    dtype : float32
-    indptr, indices, data : ndarray
     """
-
-    dtype: np.dtype[Any] = np.dtype(np.float32)
 
     def __init__(self, features: NgramFeatures, texts: list[str | bytes]) -> None:
         self.features = features
@@ -267,40 +229,13 @@ class HashedTexts:
         """Numbers of texts and of columns."""
         return len(self.texts), self.features.n_columns
 
-    def __getitem__(self, rows: slice) -> HashedTexts:
-        return HashedTexts(self.features, self.texts[rows])
-
-    @cached_property
-    def _arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
-        return self.features.rows(self.texts)
-
-    @property
-    def indptr(self) -> NDArray[np.int32]:
-        """Offset of the first entry of each row, (n + 1,)."""
-        return self._arrays[0]
-
-    @property
-    def indices(self) -> NDArray[np.int32]:
-        """Columns, (nnz,)."""
-        return self._arrays[1]
-
-    @property
-    def data(self) -> NDArray[np.float32]:
-        """Values, (nnz,)."""
-        return self._arrays[2]
-
-    def toarray(self) -> NDArray[np.float32]:
-        """The rows as a dense array."""
-        return SparseRows.of(self).toarray()
+    def __getitem__(self, rows: slice) -> SparseRows:
+        indptr, indices, values = self.features.rows(self.texts[rows])
+        return SparseRows(indptr.astype(np.int64), indices, values, self.features.n_columns)
 
 
 def as_texts(X: Any) -> list[str | bytes]:
-    """Convert any iterable of texts to a list.
-
-    Parameters
-    ----------
-    X : iterable of str or bytes
-    """
+    """Convert any iterable of texts to a list."""
     if isinstance(X, (str, bytes)):
         raise ValueError("X must be a list of texts, found a single text: put it into a list")
     shape = getattr(X, "shape", None)
@@ -315,14 +250,7 @@ def as_texts(X: Any) -> list[str | bytes]:
 
 
 def as_lengths(name: str, lengths: Any, longest: int) -> Lengths:
-    """Check the shortest and longest length of n-grams, a pair of int, or None.
-
-    Parameters
-    ----------
-    name : str, name of the argument, for the message
-    lengths : pair of int, or None
-    longest : int, maximum length
-    """
+    """Check the shortest and longest length of n-grams, a pair of int up to `longest`, or None."""
     if lengths is None:
         return None
     pair = tuple(lengths) if isinstance(lengths, (tuple, list)) else ()
@@ -346,16 +274,6 @@ def ngrams(
     text: str | bytes, n_columns: int, char_ngrams: Lengths, word_ngrams: Lengths
 ) -> Iterator[Ngram]:
     """N-grams of a text and the columns they are hashed to.
-
-    Parameters
-    ----------
-    text : str or bytes
-    n_columns : int, a power of two
-    char_ngrams, word_ngrams : (int, int) or None
-
-    Yields
-    ------
-    Ngram
 
     Examples
     --------

@@ -15,7 +15,6 @@ __all__ = [
     "MAX_DEVIATIONS",
     "MIN_ENTRY",
     "QUANTISED_MAX",
-    "ClusteredIndex",
     "HammingIndex",
     "Precision",
     "QuantisedProjection",
@@ -125,11 +124,13 @@ class HammingIndex:
     bias : (C,) float32, optional
         Added to the scores of the classes, at most 2^20 in magnitude. Searches then rank by
         ``w_c.b + e_c``, with `even_bias` e, instead of the distance alone.
+    n_probe : int >= 1, optional
+        Search only this many clusters of classes (all if there are fewer), those nearest by
+        distance alone; a class is found only if its cluster is visited. By default all classes are
+        searched.
 
     Attributes
     ----------
-    weights : (C, bytes) uint8
-    bias : (C,) float32 or None
     kernel : the compiled index
 
     Examples
@@ -140,12 +141,23 @@ class HammingIndex:
     (array([1, 2]), array([1, 0], dtype=int32))
     """
 
-    __slots__ = ("bias", "kernel", "weights")
+    __slots__ = ("bias", "kernel", "n_probe", "weights")
 
-    def __init__(self, weights: NDArray[np.uint8], bias: NDArray[np.float32] | None = None) -> None:
+    def __init__(
+        self,
+        weights: NDArray[np.uint8],
+        bias: NDArray[np.float32] | None = None,
+        n_probe: int | None = None,
+    ) -> None:
         self.weights = np.ascontiguousarray(weights)
-        self.bias = bias
-        self.kernel = _kernels.HammingIndex(self.weights, bias)
+        self.bias, self.n_probe = bias, n_probe
+        if n_probe is None:
+            self.kernel = _kernels.HammingIndex(self.weights, bias)
+        else:
+            centres, clusters = cluster_codes(self.weights)
+            self.kernel = _kernels.HammingIndex(
+                self.weights, bias, centres, clusters, min(n_probe, len(centres))
+            )
 
     @property
     def even_bias(self) -> NDArray[np.int32] | None:
@@ -153,17 +165,9 @@ class HammingIndex:
         return None if self.bias is None else 2 * np.rint(self.bias / 2.0).astype(np.int32)
 
     def nearest(self, codes: NDArray[np.uint8]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Find the nearest class of each code; ties go to the lowest index.
+        """Indices (n,) of the nearest classes of codes (n, bytes), and their Hamming distances.
 
-        Parameters
-        ----------
-        codes : (n, bytes) uint8
-
-        Returns
-        -------
-        indices : (n,) int64
-        distances : (n,) int32
-            Hamming distances, also if there is a bias.
+        Ties go to the lowest index.
         """
         threads = threads_for(len(codes), _kernels.QUERIES_PER_CHUNK)
         return self.kernel.nearest(np.ascontiguousarray(codes), threads)
@@ -171,56 +175,22 @@ class HammingIndex:
     def top_k(
         self, codes: NDArray[np.uint8], k: int
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Find the k nearest classes of each code, nearest first, ties by class index.
-
-        Parameters
-        ----------
-        codes : (n, bytes) uint8
-        k : int in [1, C]
-
-        Returns
-        -------
-        indices : (n, k) int64
-        distances : (n, k) int32
-        """
+        """Indices (n, k) of the k nearest classes, nearest first, ties by index, and distances."""
         return self.kernel.top_k(np.ascontiguousarray(codes), k, effective_threads())
 
     def scores(self, codes: NDArray[np.uint8], n_bits: int) -> NDArray[np.int32]:
-        """Inner products of all codes with the weights of all classes, plus `even_bias`.
-
-        Parameters
-        ----------
-        codes : (n, bytes) uint8
-        n_bits : int
-            Number of bits r per code, not necessarily a multiple of 8.
-
-        Returns
-        -------
-        (n, C) int32
-            ``r - 2 * Hamming distance + e_c``.
-        """
+        """Scores ``r - 2 * Hamming distance + e_c`` (n, C) of all classes for codes of r bits."""
         return self.kernel.scores(np.ascontiguousarray(codes), n_bits, effective_threads())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return HammingIndex, (self.weights, self.bias)
+        return HammingIndex, (self.weights, self.bias, self.n_probe)
 
 
 def cluster_codes(weights: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Cluster classes with similar weights: k-means with Hamming distances and majority bits.
 
-    Only integers are used, so that clusters are the same on every machine.
-
-    Parameters
-    ----------
-    weights : (C, bytes) uint8
-        Packed weights of C >= 1 classes.
-
-    Returns
-    -------
-    centres : (K, bytes) uint8
-        About ``4 sqrt(C)`` centres, at most C.
-    clusters : (C,) int64
-        Index of the nearest centre of each class.
+    Only integers are used, so that clusters are the same on every machine. Returns about
+    ``4 sqrt(C)`` centres (K, bytes), and the index (C,) of the nearest centre of each class.
     """
     n_classes = len(weights)
     n_centres = min(n_classes, _CLUSTERS_PER_ROOT * math.isqrt(n_classes))
@@ -246,42 +216,3 @@ def _majorities(
     centres = before.copy()
     centres[filled] = np.packbits(2 * n_set >= sizes[filled, None], axis=1)
     return centres
-
-
-class ClusteredIndex(HammingIndex):
-    """Search index over clusters of packed class weights, of which a search visits the nearest few.
-
-    Searches are approximate: a class is found only if its cluster is visited. Clusters are chosen
-    by distance alone.
-
-    Parameters
-    ----------
-    weights : (C, bytes) uint8
-        Packed weights of C >= 1 classes.
-    n_probe : int >= 1
-        Number of clusters to visit; all if there are fewer.
-    bias : (C,) float32, optional
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> index = ClusteredIndex(np.array([[0b0000], [0b0111], [0b1111]], dtype=np.uint8), 1)
-    >>> index.nearest(np.array([[0b0111], [0b1111]], dtype=np.uint8))
-    (array([1, 2]), array([0, 0], dtype=int32))
-    """
-
-    __slots__ = ("n_probe",)
-
-    def __init__(
-        self, weights: NDArray[np.uint8], n_probe: int, bias: NDArray[np.float32] | None = None
-    ) -> None:
-        self.n_probe = n_probe
-        self.weights = np.ascontiguousarray(weights)
-        self.bias = bias
-        centres, clusters = cluster_codes(self.weights)
-        self.kernel = _kernels.HammingIndex(
-            self.weights, bias, centres, clusters, min(n_probe, len(centres))
-        )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ClusteredIndex, (self.weights, self.n_probe, self.bias)

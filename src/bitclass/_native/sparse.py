@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,58 +68,19 @@ class SparseRows:
         """Numbers of rows and columns."""
         return len(self), self.n_columns
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the values."""
-        return self.data.dtype
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions: 2."""
-        return 2
-
     def __len__(self) -> int:
         return len(self.indptr) - 1
 
-    def toarray(self) -> NDArray[np.float32]:
-        """The rows as a dense array."""
-        dense = np.zeros(self.shape, dtype=np.float32)
-        row_of_entry = np.repeat(np.arange(len(self)), np.diff(self.indptr))
-        np.add.at(dense, (row_of_entry, self.indices), self.data)
-        return dense
-
-    @overload
-    def __getitem__(self, rows: slice) -> SparseRows: ...
-    @overload
-    def __getitem__(self, rows: int) -> NDArray[np.float32]: ...
-    def __getitem__(self, rows: slice | int) -> SparseRows | NDArray[np.float32]:
-        """Consecutive rows, or one dense row."""
-        if isinstance(rows, slice):
-            begin, end, step = rows.indices(len(self))
-            if step != 1:
-                raise IndexError(f"rows: expected a slice with step 1, found step {step}")
-            indptr = self.indptr[begin : max(begin, end) + 1]
-            part = slice(indptr[0], indptr[-1])
-            return SparseRows(
-                indptr - indptr[0], self.indices[part], self.data[part], self.n_columns
-            )
-        number = range(len(self))[rows]  # resolves negative indices, or raises an IndexError
-        row: NDArray[np.float32] = self[number : number + 1].toarray()[0]
-        return row
+    def __getitem__(self, rows: slice) -> SparseRows:
+        """Consecutive rows."""
+        begin, end, _ = rows.indices(len(self))
+        indptr = self.indptr[begin : max(begin, end) + 1]
+        part = slice(indptr[0], indptr[-1])
+        return SparseRows(indptr - indptr[0], self.indices[part], self.data[part], self.n_columns)
 
 
 def sparse_scores(X: SparseRows, projection: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Product of sparse rows and a projection.
-
-    Parameters
-    ----------
-    X : SparseRows, (n, d)
-    projection : (d, r) float32
-
-    Returns
-    -------
-    (n, r) float32
-    """
+    """Product (n, r) of sparse rows (n, d) and a projection (d, r)."""
     return _kernels.sparse_scores(X.indptr, X.indices, X.data, projection, effective_threads())
 
 

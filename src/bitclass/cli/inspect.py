@@ -11,7 +11,7 @@ from bitclass._native import HammingIndex
 from bitclass.cli import options
 from bitclass.cli.console import describe_training, format_size, pluralise, print_lines
 from bitclass.codes import unpack
-from bitclass.storage import read_header
+from bitclass.storage import VERSION, load
 
 __all__ = ["command"]
 
@@ -26,9 +26,9 @@ def command(model: options.Model, json: options.Json = False) -> None:
     Above 1,000 classes, distances are computed for a sample of 1,000 classes; the nearest class is
     searched among all.
     """
-    header = read_header(model)  # not the projection, which may be large
-    labels, weights = header.classes, header.weights
-    n_classes, n_bits = header.n_classes, header.n_bits
+    loaded = load(model)
+    labels, weights, n_bits = loaded.classes, loaded.weights, loaded.n_bits
+    n_classes = len(labels)
     sample = np.linspace(0, n_classes - 1, min(n_classes, _MAX_CLASSES)).astype(int)
     signs = unpack(weights[sample], n_bits).astype(np.float32)
     distances = ((n_bits - signs @ signs.T) / 2).astype(np.int32)
@@ -37,13 +37,13 @@ def command(model: options.Model, json: options.Json = False) -> None:
     facts: dict[str, Any] = {
         "file": str(model),
         "bytes": model.stat().st_size,
-        "version": header.version,
+        "version": VERSION,
         "classes": n_classes,
         "labels": [str(label) for label in labels[:_SHOWN_CLASSES].tolist()],
         "bits": n_bits,
-        "features": header.n_features,
-        "precision": header.precision,
-        "temperature": header.temperature,
+        "features": loaded.n_features,
+        "precision": loaded.hash_function.precision,
+        "temperature": loaded.temperature,
         "distances": {
             "n_classes": len(sample),
             "smallest": int(between.min()),
@@ -51,8 +51,8 @@ def command(model: options.Model, json: options.Json = False) -> None:
             "largest": int(between.max()),
             "mean_to_nearest": float(nearest[:, -1].mean()),
         },
-        "training": describe_training(header.summary),
-        "summary": header.summary,
+        "training": describe_training(loaded.summary),
+        "summary": loaded.summary,
     }
     if json:
         print(json_format.dumps(facts, default=str))

@@ -16,7 +16,7 @@ from bitclass.cli.console import describe_training, print_lines, progress_bars
 from bitclass.cli.data import RowOptions, check_outputs, files_in, takes_texts
 from bitclass.cli.errors import UsageError
 from bitclass.cli.saving import digest_of, model_lock, print_model, save_model, without_link
-from bitclass.storage import load, read_header
+from bitclass.storage import ProjectionType, load
 from bitclass.training.sums_file import sums_path
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ def _update(
     kept: dict[str, Any] = {
         name: packed.summary[name] for name in ("columns", "extractor") if name in packed.summary
     }
-    saved = read_header(path).projection
-    projection = None if saved in ("int8", "int4") else saved  # the smallest that is exact
+    # Otherwise the smallest type that is exact.
+    projection: ProjectionType | None = "1bit" if packed.hash_function.entry_bits == 1 else None
     model = save_model(classifier, path, kept, sums=True, projection=projection)
     if added:
         print_lines(f"added   {added}")

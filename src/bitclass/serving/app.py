@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import ipaddress
 import os
-import re
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ from functools import partial
 from importlib import resources
 from importlib.metadata import version
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import orjson
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -36,6 +36,7 @@ from bitclass.serving.connections import MAX_HEAD_BYTES, Connection, Connections
 from bitclass.serving.limits import Limits
 from bitclass.serving.metrics import Metrics
 from bitclass.serving.models import ModelFiles, ServedModel
+from bitclass.serving.page import listed_classes, look
 from bitclass.serving.protocol import (
     Query,
     RequestError,
@@ -123,8 +124,7 @@ class Service:
             Route("/v2/models/{model}/infer", self._infer, methods=["POST"]),
             Route("/predict/{model}", self._predict, methods=["POST"]),
             Route("/predict", self._predict, methods=["POST"]),
-            Route("/v2/health/live", self._live),
-            Route("/v2/health/ready", self._ready),
+            *(Route(path, self._health) for path in _HEALTH),
             Route("/v2", self._server_metadata),
             Route("/v2/models/{model}", self._model_metadata),
             Route("/v2/models/{model}/ready", self._model_ready),
@@ -253,11 +253,8 @@ class Service:
 
     # Open Inference Protocol
 
-    async def _live(self, request: Request) -> Response:
-        return _json({"live": True})
-
-    async def _ready(self, request: Request) -> Response:
-        return _json({"ready": True})
+    async def _health(self, request: Request) -> Response:
+        return _json({request.url.path.rpartition("/")[2]: True})
 
     async def _server_metadata(self, request: Request) -> Response:
         extensions = ["binary_tensor_data"]
@@ -363,7 +360,9 @@ class Service:
     async def _classes(self, request: Request) -> Response:
         served, search = self._served(request), request.query_params.get("search", "")
         start = parse_number(request.query_params.get("start", "0"), "start")
-        return _json(await self._converted(False, lambda: served.page.classes(search, start)))
+        return _json(
+            await self._converted(False, lambda: listed_classes(served.model, search, start))
+        )
 
     async def _look(self, request: Request) -> Response:
         served = self._served(request)
@@ -380,7 +379,7 @@ class Service:
         except UnicodeDecodeError:
             raise RequestError("the text must be UTF-8") from None
         X = await self._extracted(served, served.inputs[0], [content])
-        return _json(await self._converted(False, lambda: served.page.look(X)))
+        return _json(await self._converted(False, lambda: look(served.model, X)))
 
     # Parts of requests
 
@@ -424,9 +423,9 @@ def _is_allowed(host: str, allowed: set[str]) -> bool:
     A site can make its host name resolve to this address, so that its requests look like
     same-origin requests (DNS rebinding); this is not possible with a numeric address.
     """
-    match = re.fullmatch(r"\[([0-9a-fA-F:.]+)\](:\d{1,5})?|([^:@\[\]/]+)(:\d{1,5})?", host)
-    name = (match[1] or match[3]).lower() if match else ""
     try:
+        parts = urlsplit(f"//{host}")
+        name, _ = parts.hostname or "", parts.port  # raises an error if it is no number
         return name in allowed or bool(ipaddress.ip_address(name))
     except ValueError:
         return False

@@ -7,14 +7,12 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bitclass.images import recorded_extractor
 from bitclass.model import PackedModel
-from bitclass.serving.page import Page
 from bitclass.storage import load
 
 __all__ = ["ModelFiles", "ServedModel", "load_model"]
@@ -35,23 +33,21 @@ class ServedModel:
         The extractor that the model was trained with.
     kind : {"rows", "texts", "images"}
         What the extractor takes.
-
-    Attributes
-    ----------
-    inputs : tuple of str
-        Kinds of input that the model accepts, the preferred one first.
     """
 
     name: str
     model: PackedModel
     extractor: Any = None
     kind: str = "rows"
-    inputs: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         self.check_name(self.name)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Kinds of input that the model accepts, the preferred one first."""
         kind = "texts" if self.kind == "rows" and self.model.text is not None else self.kind
-        object.__setattr__(self, "inputs", tuple(dict.fromkeys((kind, "rows"))))
+        return tuple(dict.fromkeys((kind, "rows")))
 
     @staticmethod
     def check_name(name: str) -> None:
@@ -62,26 +58,11 @@ class ServedModel:
                 f"with a letter or digit, found {name!r}"
             )
 
-    @cached_property
-    def page(self) -> Page:
-        """What the page shows of the model."""
-        return Page(self.model)
-
 
 def load_model(name: str, path: str, *, allow_external: bool = False) -> ServedModel:
     """Load a model and the extractor that it was trained with.
 
-    Parameters
-    ----------
-    name, path : str
-    allow_external : bool
-        Whether the file may name an extractor that is neither installed nor beside it.
-
-    Raises
-    ------
-    OSError, ValueError
-        If the file cannot be read or is invalid, or if its extractor is missing, not allowed, or
-        does not suit the model.
+    With `allow_external` the file may name an extractor that is neither installed nor beside it.
     """
     model = load(path)
     if model.summary.get("extractor") is None:
@@ -102,15 +83,7 @@ def load_model(name: str, path: str, *, allow_external: bool = False) -> ServedM
 
 
 class ModelFiles(dict[str, ServedModel]):
-    """The models of a service by name.
-
-    Parameters
-    ----------
-    paths : mapping of str to str
-        Paths of the model files by name.
-    allow_external : bool
-        As in `load_model`.
-    """
+    """The models of a service by name, from the paths of their files by name."""
 
     def __init__(self, paths: Mapping[str, str], *, allow_external: bool = False) -> None:
         self._paths, self._allow_external = paths, allow_external
@@ -129,11 +102,7 @@ class ModelFiles(dict[str, ServedModel]):
         """Load the files that have changed, and not again since the last call.
 
         A model takes over when it is complete; requests that began with the old one end with it.
-        If a file is invalid, the old model stays.
-
-        Returns
-        -------
-        list of (name, success)
+        If a file is invalid, the old model stays. Returns names, and whether they were loaded.
         """
         reloaded = []
         for name, path in self._paths.items():

@@ -121,23 +121,15 @@ def parse_plain(
             f"the body must have one key, {' or '.join(served.inputs)}, found "
             f"{shown(', '.join(given))}"
         )
-    ((kind, values),) = given.items()
+    ((kind, data),) = given.items()
     _check_kind(kind, served)
-    most = _max_rows(kind, limits)
-    if not isinstance(values, list) or not 1 <= len(values) <= most:
-        found = f"{len(values)}" if isinstance(values, list) else f"{shown(values)}"
-        raise RequestError(f"{kind} must be a list of 1 to {most} elements, found {found}")
+    shape = [len(_checked(data, list, kind))]
+    tensor = {"name": kind, "datatype": "BYTES", "shape": shape, "data": data}
+    if kind == "rows":
+        tensor |= {"datatype": "FP64", "shape": [*shape, served.model.n_features]}
+    values = _values(tensor, memoryview(b""), served, limits)
     _check_size(len(values), n_best, limits)
-    if kind != "rows":
-        return Query(kind, _strings(values, [len(values)], kind), n_best, share)
-    shape = [len(values), served.model.n_features]
-    takes_texts = "texts" in served.inputs
-    if not isinstance(values[0], list) or (takes_texts and len(values[0]) != shape[1]):
-        hint = '; send texts as {"texts": [...]}' if takes_texts else ""
-        raise RequestError(
-            f"rows must be lists of {shape[1]} numbers, found {shown(values[0])}{hint}"
-        )
-    return Query(kind, _numbers(values, "FP64", shape), n_best, share)
+    return Query(kind, values, n_best, share)
 
 
 def plain_answer(served: ServedModel, query: Query, prediction: TopClasses) -> bytes:
@@ -329,7 +321,7 @@ def _values(tensor: dict[str, Any], rest: memoryview, served: ServedModel, limit
     ):
         expected = ", ".join(["n", *map(str, tails[0])])
         raise RequestError(
-            f"shape of {kind} must be [{expected}] with n from 1 to {most}, found {shown(shape)}"
+            f"{kind} must have shape [{expected}] with n from 1 to {most}, found {shown(shape)}"
         )
     about = _checked(tensor.get("parameters", {}), dict, f"parameters of {kind}")
     size = about.get("binary_data_size")

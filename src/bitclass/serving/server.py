@@ -43,20 +43,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open a listening socket.
-
-    Parameters
-    ----------
-    host : str
-        Name or address.
-    port : int
-        Port number; 0 for any free port.
-
-    Raises
-    ------
-    OSError
-        If the socket cannot be opened.
-    """
+    """Open a listening socket at a name or address; port 0 is any free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=1024)
 
@@ -81,20 +68,12 @@ def serve(
     listener : socket
     title : str
         Printed when the models are loaded.
-    hosts : sequence of str
-        Host names that clients may use, beside addresses and "localhost".
-    allow_external : bool
-        Whether model files may name extractors that are neither installed nor beside them.
+    hosts, allow_external : see `Service` and `load_model`
     workers : int
         Number of processes.
     n_jobs : int, optional
         Threads per process; by default all cores, divided evenly.
     limits : Limits, optional
-
-    Raises
-    ------
-    OSError, ValueError
-        If a model cannot be loaded.
     """
     if sys.platform == "linux":
         with contextlib.suppress(AttributeError):

@@ -6,6 +6,7 @@ a deployed predictor stays light. `write_file` and `open_file` serve files of ot
 
 from bitclass.storage.atomic import atomic_write, check_writable
 from bitclass.storage.container import (
+    VERSION,
     Content,
     Expected,
     ModelFileError,
@@ -16,19 +17,17 @@ from bitclass.storage.extractors import check_extractor, extractor_of
 from bitclass.storage.labels import decode_labels, encode_labels, label_kind, label_tensor
 from bitclass.storage.model_file import (
     PROJECTION_TYPES,
-    ModelHeader,
     ProjectionType,
     load,
-    read_header,
     save,
 )
 
 __all__ = [
     "PROJECTION_TYPES",
+    "VERSION",
     "Content",
     "Expected",
     "ModelFileError",
-    "ModelHeader",
     "ProjectionType",
     "atomic_write",
     "check_extractor",
@@ -40,7 +39,6 @@ __all__ = [
     "label_tensor",
     "load",
     "open_file",
-    "read_header",
     "save",
     "write_file",
 ]

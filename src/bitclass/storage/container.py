@@ -17,17 +17,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import mmap
 import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save as as_safetensors
 
 from bitclass.codes import packed_width
@@ -55,9 +54,6 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 _LENGTH_BYTES = 8
 # Tables contain names and numbers, no data. The library itself would accept 100 MB.
 _MAX_TABLE_BYTES = 4 << 20
-_BLOCK_BYTES = 1 << 20
-# How often a file may be replaced while it is opened.
-_MAX_ATTEMPTS = 10
 
 #: NumPy types by their safetensors names.
 _DTYPES: dict[str, np.dtype[Any]] = {
@@ -110,7 +106,7 @@ class Content:
     """Fields and arrays of a file that is open, or about to be written."""
 
     header: Mapping[str, Any]  # JSON values by name, without kind and version
-    tensors: Mapping[str, NDArray[Any]]  # of an open file: views of the file
+    tensors: Mapping[str, NDArray[Any]]
     layout: Mapping[str, Expected] = field(default_factory=dict)  # set by `lengths`
 
     def type_of(self, name: str) -> str | None:
@@ -127,7 +123,7 @@ class Content:
             value = self.header.get(name)
             if kind is float and type(value) is int:
                 value = _finite_float(value)
-            if type(value) is not kind:
+            if type(value) is not kind and kind is not object:
                 what = shown(value) if name in self.header else "nothing"
                 raise ModelFileError(
                     f"the header's {name!r} must be a {kind.__name__}, found {what}"
@@ -171,14 +167,10 @@ class Content:
                     )
         return lengths
 
-    def checked(self, name: str) -> NDArray[Any]:
-        """An array after a check of its values: a read-only view of an open file."""
+    def read(self, name: str) -> NDArray[Any]:
+        """An array, after a check of its values."""
         self.layout[name].check(name, self.tensors[name])
         return self.tensors[name]
-
-    def read(self, name: str) -> NDArray[Any]:
-        """A checked copy of an array."""
-        return self.checked(name).copy()
 
 
 def check_codes(name: str, codes: NDArray[np.uint8], n_bits: int) -> None:
@@ -199,20 +191,10 @@ def check_codes(name: str, codes: NDArray[np.uint8], n_bits: int) -> None:
 
 
 def write_file(path: str | os.PathLike[str], kind: str, content: Content) -> None:
-    """Write a file atomically; equal content gives equal bytes.
+    """Write a file of a kind, such as "model", atomically; equal content gives equal bytes.
 
-    Parameters
-    ----------
-    path : path of the file; an existing file is replaced
-    kind : str, such as "model"
-    content : Content
-
-    Raises
-    ------
-    ValueError
-        If the fields are not JSON values, or too long; nothing is written.
-    OSError
-        If the file cannot be written; an existing file is left unchanged.
+    Fields that are not JSON values, or too long, are a ValueError. After an error, an existing file
+    is unchanged.
     """
     fields = {"kind": kind, "version": VERSION, **content.header}
     try:
@@ -246,39 +228,25 @@ def open_file(path: str | os.PathLike[str], kind: str) -> Iterator[Content]:
     """Open a file of the given kind: its digest is right, and its table is consistent.
 
     Every `ModelFileError` raised in the block names the file.
-
-    Parameters
-    ----------
-    path : path of the file
-    kind : str
-
-    Raises
-    ------
-    ModelFileError
-        If the file is damaged, of another kind, or has an unsupported version.
-    OSError
-        If the file cannot be read.
     """
     try:
-        for _ in range(_MAX_ATTEMPTS):
-            with open(path, "rb", opener=_open_without_waiting) as file:
-                _check_size(file, kind)
-                try:
-                    with safe_open(os.fspath(path), framework="numpy"):
-                        pass
-                except SafetensorError as error:
-                    raise ModelFileError(
-                        f"not a bitclass {kind} file, or damaged: {str(error)[:200]!r}"
-                    ) from None
-                # The library opened the file by its name, which may have been given to another.
-                if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-                    content = _content(file, kind)
-                    break
-        else:
-            raise ModelFileError("the file is being replaced again and again")
-        yield content
+        yield _content(_read(path, kind), kind)
     except ModelFileError as error:
         raise ModelFileError(f"{os.fspath(path)}: {error}") from None
+
+
+def _read(path: str | os.PathLike[str], kind: str) -> bytes:
+    """The content of a file, unless it cannot be one of ours."""
+    with open(path, "rb", opener=_open_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ModelFileError("not a regular file")
+        begin = file.read(_LENGTH_BYTES)
+        if int.from_bytes(begin, "little") > _MAX_TABLE_BYTES:
+            raise ModelFileError(f"not a bitclass {kind} file: it does not start with a header")
+        content = begin + file.read()
+    if len(content) < _LENGTH_BYTES + _DIGEST_BYTES:
+        raise ModelFileError(f"not a bitclass {kind} file: it has only {len(content)} bytes")
+    return content
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
@@ -286,24 +254,17 @@ def _open_without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def _check_size(file: BinaryIO, kind: str) -> None:
-    """Raise an error if this cannot be a file of ours, before the library reads it."""
-    status = os.fstat(file.fileno())
-    if not stat.S_ISREG(status.st_mode):
-        raise ModelFileError("not a regular file")
-    if status.st_size < _LENGTH_BYTES + _DIGEST_BYTES:
-        raise ModelFileError(f"not a bitclass {kind} file: it has only {status.st_size} bytes")
-    length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-    if length > _MAX_TABLE_BYTES:
-        raise ModelFileError(f"not a bitclass {kind} file: it does not start with a header")
-
-
-def _content(file: BinaryIO, kind: str) -> Content:
-    """Content of a file whose table the library has accepted."""
-    pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    begin = _LENGTH_BYTES + int.from_bytes(pages[:_LENGTH_BYTES], "little")
-    table = parse_json(pages[_LENGTH_BYTES:begin])
-    text = (table.pop("__metadata__", None) or {}).get(_KEY)
+def _content(file: bytes, kind: str) -> Content:
+    """Content of a file of the right kind and version, whose digest is right."""
+    try:
+        arrays = deserialize(file)  # type: ignore[no-untyped-call]  # copies of the data
+    except SafetensorError as error:
+        raise ModelFileError(
+            f"not a bitclass {kind} file, or damaged: {str(error)[:200]!r}"
+        ) from None
+    # The library returns no metadata, and the last of several tensors of a name.
+    table = parse_json(file[_LENGTH_BYTES : _LENGTH_BYTES + int.from_bytes(file[:8], "little")])
+    text = (table.get("__metadata__") or {}).get(_KEY)
     if text is None:
         raise ModelFileError(
             f"a safetensors file not written by bitclass: its metadata has no text {_KEY!r}"
@@ -319,41 +280,27 @@ def _content(file: BinaryIO, kind: str) -> Content:
             f"format version {shown(version)} is not supported, only {VERSION}; train again, or "
             "use the version of bitclass that wrote the file"
         )
-    _check_digest(file)
+    if hashlib.sha256(memoryview(file)[:-_DIGEST_BYTES]).digest() != file[-_DIGEST_BYTES:]:
+        raise ModelFileError("the file is damaged: its content does not match its digest")
     found = header.pop("kind", None)
     if found != kind:
         raise ModelFileError(f"expected a {kind} file, found kind {shown(found)}")
-    if table.pop(_DIGEST, None) is None:
+    if _DIGEST not in table:
         raise ModelFileError(f"tensor {_DIGEST!r} is missing")
-    tensors = {}
-    for name, entry in table.items():
-        dtype = _DTYPES.get(entry["dtype"])
-        if dtype is None or len(entry["shape"]) > 2:
-            raise ModelFileError(
-                f"tensor {shown(name)} must have one or two axes and one of the types "
-                f"{', '.join(_DTYPES)}"
-            )
-        try:
-            tensors[name] = np.ndarray(
-                entry["shape"], dtype, buffer=pages, offset=begin + entry["data_offsets"][0]
-            )
-        except ValueError as error:  # such as 0 x 2^62 numbers, which fit into any file
-            raise ModelFileError(f"tensor {shown(name)}: {error}") from None
-    return Content(header, tensors)
+    return Content(header, {name: _array(name, entry) for name, entry in arrays if name != _DIGEST})
 
 
-def _check_digest(file: BinaryIO) -> None:
-    file.seek(0)
-    digest = hashlib.sha256()
-    left = os.fstat(file.fileno()).st_size - _DIGEST_BYTES
-    while left > 0:
-        block = file.read(min(left, _BLOCK_BYTES))
-        if not block:
-            break
-        digest.update(block)
-        left -= len(block)
-    if file.read(_DIGEST_BYTES) != digest.digest():
-        raise ModelFileError("the file is damaged: its content does not match its digest")
+def _array(name: str, entry: Mapping[str, Any]) -> NDArray[Any]:
+    dtype = _DTYPES.get(entry["dtype"])
+    if dtype is None or len(entry["shape"]) > 2:
+        raise ModelFileError(
+            f"tensor {shown(name)} must have one or two axes and one of the types "
+            f"{', '.join(_DTYPES)}"
+        )
+    try:
+        return np.frombuffer(entry["data"], dtype).reshape(entry["shape"])
+    except ValueError as error:  # such as 0 x 2^62 numbers, which fit into any file
+        raise ModelFileError(f"tensor {shown(name)}: {error}") from None
 
 
 def parse_json(text: str | bytes, what: str = "the header") -> Any:

@@ -37,18 +37,7 @@ _NAMES = {"onnx": "file", "model2vec": "model", "sentence-transformers": "model"
 def extractor_of(summary: Mapping[str, Any]) -> dict[str, Any] | None:
     """The entry "extractor" of a summary, which must have a known kind and its options only.
 
-    Parameters
-    ----------
-    summary : mapping, the summary of a model
-
-    Returns
-    -------
-    dict, or None if the model was trained on rows of features
-
-    Raises
-    ------
-    ModelFileError
-        If the entry is anything else.
+    None if the model was trained on rows of features.
     """
     entry = summary.get("extractor")
     if entry is None:
@@ -88,26 +77,9 @@ def check_extractor(
     """The entry of an extractor with the path of what it names, if that may be used.
 
     A file or folder is looked for by its name, without its path, beside the model file; a model of
-    a hub in the hub's cache. Nothing is downloaded.
-
-    Parameters
-    ----------
-    entry : mapping
-        An entry of `extractor_of`.
-    folder : path-like, optional
-        Folder of the model file.
-    allow_external : bool, default=False
-        Whether the file is trusted: the entry is then returned unchanged unless what it names is
-        beside the model, and may name any path, or a model that is downloaded.
-
-    Returns
-    -------
-    dict
-
-    Raises
-    ------
-    ValueError
-        If what the entry names is neither beside the model file nor cached.
+    a hub in the hub's cache. Nothing is downloaded; what is found nowhere is a ValueError. With
+    `allow_external` the file is trusted: the entry is then returned unchanged unless what it names
+    is beside the model, and may name any path, or a model that is downloaded.
     """
     found = dict(entry)
     option = _NAMES.get(found["kind"])

@@ -30,16 +30,9 @@ _WIDE_LABEL_FACTOR = 64
 
 
 def label_kind(labels: NDArray[Any]) -> str:
-    """Type of labels in a file: the NumPy name of their type, "str" or "object".
+    """Type of labels (C,) in a file: the NumPy name of their type, "str" or "object".
 
-    Parameters
-    ----------
-    labels : (C,) integers, text, booleans, or floats that are whole numbers
-
-    Raises
-    ------
-    ValueError
-        If the labels are anything else.
+    They must be integers, text, booleans, or floats that are whole numbers.
     """
     expected = "expected integers, text, booleans, or floats that are whole numbers"
     if labels.ndim != 1:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass._native import Precision, QuantisedProjection
+from bitclass._native import QuantisedProjection
 from bitclass._native.ngrams import NgramFeatures
 from bitclass.codes import pack, unpack
 from bitclass.hash_function import (
@@ -25,7 +23,6 @@ from bitclass.hash_function import (
 from bitclass.model import PackedModel, dtype_with
 from bitclass.report import Report
 from bitclass.storage.container import (
-    VERSION,
     Content,
     Expected,
     ModelFileError,
@@ -40,11 +37,9 @@ from bitclass.storage.labels import decode_labels, encode_labels, label_tensor
 __all__ = [
     "ANCHOR_LAYOUT",
     "PROJECTION_TYPES",
-    "ModelHeader",
     "ProjectionType",
     "anchors_from",
     "load",
-    "read_header",
     "save",
     "saved_anchors",
     "saved_text",
@@ -58,10 +53,11 @@ PROJECTION_TYPES: tuple[ProjectionType, ...] = get_args(ProjectionType)
 _KIND = "model"
 _FIELDS = {
     "projection": str,
-    "precision": str,
     "rescore": int,
     "temperature": float,
     "labels": str,
+    "reject": float,
+    "unknown_label": object,
     "summary": dict,
 }
 # The maximum number of bits, a million, divided by this is still finite.
@@ -110,28 +106,8 @@ _LAYOUT = {
     "text_idf": Expected("F16", ("features",), paired_with="text_ngrams"),
     "bias": Expected("F32", ("classes",), required=False),
     "typicality": Expected("F32", ("quantiles",), required=False),
-    "reject": Expected("F64", (1,), required=False, low=0, high=1),
-    "unknown_label": Expected("U8", ("bytes of the label",), required=False),
     **ANCHOR_LAYOUT,
 }
-
-
-@dataclass(frozen=True)
-class ModelHeader:
-    """A model file without its hash function."""
-
-    n_classes: int
-    n_features: int
-    n_bits: int
-    projection: ProjectionType  # type of the saved projection
-    precision: Precision  # precision in which codes are computed
-    temperature: float
-    rescore: int  # number of nearest classes to rescore
-    labels: str  # type of the labels: the name of a NumPy type, or "object" for text in objects
-    summary: dict[str, Any]  # how the model was trained
-    classes: NDArray[Any]  # (C,) labels
-    weights: NDArray[np.uint8]  # (C, ceil(r / 8)) packed
-    version: int = VERSION  # of the format
 
 
 def save(
@@ -159,33 +135,19 @@ def save(
         If the model cannot be stored; nothing is written.
     OSError
         If the file cannot be written; an existing file is unchanged.
-
-    Examples
-    --------
-    >>> import os, tempfile
-    >>> import numpy as np
-    >>> from bitclass.hash_function import HashFunction
-    >>> model = PackedModel(
-    ...     classes=np.array(["left", "right"]),
-    ...     weights=np.array([[0], [1]], dtype=np.uint8),
-    ...     hash_function=HashFunction(np.ones((1, 1), dtype=np.float32), np.zeros(1)),
-    ... )
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save(os.path.join(folder, "sides.safetensors"), model)
-    ...     read = load(os.path.join(folder, "sides.safetensors"))
-    >>> read.predict(np.array([[-3.0], [2.0]]))
-    array(['left', 'right'], dtype='<U5')
     """
     h = model.hash_function
     if projection is None:
         projection = "float32"
-        if h.columns is not None and h.precision == "int8":
+        if h.columns is not None:
             exact: dict[int, ProjectionType] = {8: "int8", 4: "int4", 1: "1bit"}
             projection = exact[h.entry_bits]
     if projection not in PROJECTION_TYPES:
         raise ValueError(
             f"projection must be one of {list(PROJECTION_TYPES)}, found {projection!r}"
         )
+    if h.is_linear and h.precision == "float32":
+        raise ValueError("precision: hash functions of features are saved in int8 precision only")
     bits = _ENTRY_BITS.get(projection, 8)
     if bits < h.entry_bits:
         try:
@@ -195,10 +157,11 @@ def save(
     dtype, classes = encode_labels(model.classes)
     header = {
         "projection": projection,
-        "precision": h.precision,
         "rescore": int(model.rescore),
         "temperature": float(model.temperature),
         "labels": dtype,
+        "reject": float(model.reject),
+        "unknown_label": np.asarray(model.unknown_label).item(),
         "summary": model.summary,
     }
     arrays = {
@@ -213,12 +176,11 @@ def save(
         **saved_text(model.text),
         "bias": model.bias,
         "typicality": model.typicality_table,
-        **_saved_rejection(model),
     }
     tensors = {name: values for name, values in arrays.items() if values is not None}
     content = Content(header, tensors)
     try:
-        _arrays(content, _header(content), content.checked)
+        _checked(content)
     except ModelFileError as error:
         raise ValueError(f"the model cannot be saved: {error}") from None
     write_file(path, _KIND, content)
@@ -261,32 +223,9 @@ def load(path: str | os.PathLike[str]) -> PackedModel:
     True
     """
     with open_file(path, _KIND) as content:
-        header = _header(content)
-        model = _model(header, _arrays(content, header, content.read))
+        model = _model(*_checked(content))
         model.folder = os.path.dirname(os.path.abspath(path))
         return model
-
-
-def read_header(path: str | os.PathLike[str]) -> ModelHeader:
-    """Read a model file without its hash function, which may be large.
-
-    Parameters
-    ----------
-    path : path-like
-
-    Returns
-    -------
-    ModelHeader
-
-    Raises
-    ------
-    ModelFileError
-        If the file is not a model file, is damaged, or has an unsupported version.
-    OSError
-        If the file cannot be read.
-    """
-    with open_file(path, _KIND) as content:
-        return _header(content)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -294,11 +233,9 @@ def read_header(path: str | os.PathLike[str]) -> ModelHeader:
 # -------------------------------------------------------------------------------------------------
 
 
-def _header(content: Content) -> ModelHeader:
-    """Check all that can be checked without the hash function."""
+def _checked(content: Content) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Fields of the header and arrays by name, decoded."""
     fields = content.fields(**_FIELDS)
-    if fields["precision"] not in get_args(Precision):
-        raise ModelFileError(f"precision must be one of {list(get_args(Precision))}")
     if not _MIN_POSITIVE <= fields["temperature"] < np.inf:
         raise ModelFileError(
             f"temperature must be a positive number, found {fields['temperature']!r}"
@@ -318,28 +255,27 @@ def _header(content: Content) -> ModelHeader:
     for axis, length in lengths.items():
         if length == 0:
             raise ModelFileError(f"the number of {axis} must not be 0")
+    arrays = {name: content.read(name) for name in content.tensors}
     n_features = lengths.get("inputs", lengths["features"])
-    if projection in _ENTRY_BITS and "columns" not in content.tensors:
-        raise ModelFileError(f"tensor 'columns' is missing, which projection={projection!r} needs")
-    if "text_ngrams" in content.tensors and "columns" not in content.tensors:
-        raise ModelFileError("tensor 'columns' is missing, which 'text_ngrams' requires")
-    if "columns" in content.tensors:
-        n_features = int(content.read("n_columns")[0])
-        if n_features < lengths["features"]:
-            raise ModelFileError(
-                f"tensor 'n_columns' must be at least {lengths['features']}, as many as 'columns'"
-            )
+    if "columns" in arrays:
+        n_features = int(arrays["n_columns"][0])
+    elif projection in _ENTRY_BITS or "text_ngrams" in arrays:
+        raise ModelFileError("tensor 'columns' is missing, which models of wide rows require")
     _check_summary(fields["summary"], n_features)
-    weights = content.read("weights")
-    check_codes("weights", weights, lengths["bits"])
-    return ModelHeader(
-        n_classes=len(weights),
-        n_features=n_features,
-        n_bits=lengths["bits"],
-        classes=decode_labels(fields["labels"], content.read("classes"), len(weights)),
-        weights=weights,
-        **fields,
-    )
+    check_codes("weights", arrays["weights"], lengths["bits"])
+    arrays["classes"] = decode_labels(fields["labels"], arrays["classes"], lengths["classes"])
+    if not 0 <= fields["reject"] <= 1:
+        raise ModelFileError(f"reject must be from 0 to 1, found {fields['reject']!r}")
+    unknown_label = fields["unknown_label"]
+    if isinstance(unknown_label, (dict, list)):
+        raise ModelFileError(f"unknown_label must be a label, found {shown(unknown_label)}")
+    try:
+        dtype_with(arrays["classes"], unknown_label)
+    except ValueError as error:
+        raise ModelFileError(str(error)[:200]) from None
+    if projection in _ENTRY_BITS:
+        arrays["projection"] = _entries(arrays["projection"], projection, lengths["bits"])
+    return fields, arrays
 
 
 def _check_summary(summary: dict[str, Any], n_features: int) -> None:
@@ -363,16 +299,6 @@ def _check_summary(summary: dict[str, Any], n_features: int) -> None:
             raise ModelFileError(f"the summary's 'report' is invalid: {error}") from None
     if "extractor" in summary:
         extractor_of(summary)
-
-
-def _arrays(
-    content: Content, header: ModelHeader, read: Callable[[str], NDArray[Any]]
-) -> dict[str, NDArray[Any]]:
-    """Arrays of the hash function and others by name, checked, as `read` returns them."""
-    arrays = {name: read(name) for name in content.tensors if name not in ("weights", "classes")}
-    if header.projection in _ENTRY_BITS:
-        arrays["projection"] = _entries(arrays["projection"], header.projection, header.n_bits)
-    return arrays
 
 
 # -------------------------------------------------------------------------------------------------
@@ -440,70 +366,45 @@ def _unscaled(
     return projection
 
 
-def _model(header: ModelHeader, tensors: dict[str, NDArray[Any]]) -> PackedModel:
-    projection, quantised = tensors["projection"], None
-    centre, scale = tensors.get("centre"), tensors.get("scale")
-    if header.projection == "float32":
-        intercept = tensors["intercept"]
+def _model(fields: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> PackedModel:
+    projection, quantised = arrays["projection"], None
+    centre, scale, columns = (arrays.get(name) for name in ("centre", "scale", "columns"))
+    if fields["projection"] == "float32":
+        intercept = arrays["intercept"]
     else:
-        projection = _unscaled(projection, tensors["column_scale"], scale)
-        quantised, intercept = _quantised(tensors, projection)
-        if not (np.abs(intercept) <= _MAX32).all():
-            raise ModelFileError("the intercept must be in the range of float32")
+        projection = _unscaled(projection, arrays["column_scale"], scale)
+        quantised, intercept = _quantised(arrays, projection)
+        if not (np.isfinite(projection).all() and (np.abs(intercept) <= _MAX32).all()):
+            raise ModelFileError("projection and intercept must be in the range of float32")
     try:
         hash_function = HashFunction(
             projection,
             intercept,
             centre=centre,
             scale=scale,
-            precision=header.precision,
-            anchors=anchors_from(tensors),
+            anchors=anchors_from(arrays),
             quantised=quantised,
-            columns=tensors.get("columns"),
-            n_features=header.n_features if "columns" in tensors else None,
+            columns=columns,
+            n_features=None if columns is None else int(arrays["n_columns"][0]),
         )
         return PackedModel(
-            header.classes,
-            header.weights,
+            arrays["classes"],
+            arrays["weights"],
             hash_function,
-            rescore=header.rescore,
-            temperature=header.temperature,
-            summary=header.summary,
-            text=text_from(tensors, tensors.get("columns"), header.n_features),
-            bias=tensors.get("bias"),
-            typicality=tensors.get("typicality"),
-            **_rejection_from(tensors, header.classes),
+            rescore=fields["rescore"],
+            temperature=fields["temperature"],
+            summary=fields["summary"],
+            text=text_from(arrays, columns, hash_function.n_features),
+            bias=arrays.get("bias"),
+            typicality=arrays.get("typicality"),
+            reject=fields["reject"],
+            unknown_label=fields["unknown_label"],
         )
     except ModelFileError:
         raise
     except (TypeError, ValueError) as error:
         # The model and the kernels check their own limits.
         raise ModelFileError(str(error)) from None
-
-
-def _saved_rejection(model: PackedModel) -> dict[str, NDArray[Any]]:
-    """What is stored of `reject` and `unknown_label`, if they differ from the defaults."""
-    saved: dict[str, NDArray[Any]] = {}
-    if model.reject:
-        saved["reject"] = np.array([model.reject], dtype=np.float64)
-    if model.unknown_label is not None:
-        dtype_with(model.classes, model.unknown_label)
-        text = json.dumps(np.asarray(model.unknown_label).item(), ensure_ascii=False)
-        saved["unknown_label"] = np.frombuffer(text.encode(), dtype=np.uint8)
-    return saved
-
-
-def _rejection_from(tensors: dict[str, NDArray[Any]], classes: NDArray[Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if "reject" in tensors:
-        found["reject"] = float(tensors["reject"][0])
-    if "unknown_label" in tensors:
-        text = tensors["unknown_label"].tobytes().decode()
-        if text[0] not in '"-0123456789N':  # neither nested nor null
-            raise ModelFileError("tensor 'unknown_label' must hold a string or a number")
-        found["unknown_label"] = json.loads(text)
-        dtype_with(classes, found["unknown_label"])
-    return found
 
 
 def _quantised(

@@ -32,16 +32,7 @@ _OFFSET = 128
 
 
 def save_onnx(model: PackedModel, path: str | os.PathLike[str], k: int) -> None:
-    """Write a model as an ONNX file atomically; see `PackedModel.to_onnx`.
-
-    Parameters
-    ----------
-    model : PackedModel
-    path : path-like
-        File to write; an existing file is replaced.
-    k : int
-        Number of best classes per row, at most the number of classes.
-    """
+    """Write a model as an ONNX file atomically; see `PackedModel.to_onnx`."""
     try:
         import onnx
         from onnx import TensorProto, helper

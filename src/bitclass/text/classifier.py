@@ -361,7 +361,7 @@ class TextClassifier(BinaryCodeClassifier):
         super()._learn(settings, collected, keep=keep, before=before)
         fitted = self._state.fitted
         if fitted is not None and isinstance(self._extractor, NgramFeatures):
-            model = fitted.model.with_text(self._extractor)
+            model = fitted.model.replaced(text=self._extractor)
             self._state = replace(self._state, fitted=replace(fitted, model=model))
 
     @contextmanager

@@ -733,12 +733,4 @@ def calibrated(
         n = min(len(best), _TYPICALITY_QUANTILES)
         below = (np.cumsum(weights) - 0.5 * weights) / weights.sum()
         table = np.interp((np.arange(n) + 0.5) / n, below, best).astype(np.float32)
-    return PackedModel(
-        model.classes,
-        model.weights,
-        model.hash_function,
-        bias=model.bias,
-        rescore=length,
-        temperature=temperature,
-        typicality=table,
-    )
+    return model.replaced(rescore=length, temperature=temperature, typicality=table)

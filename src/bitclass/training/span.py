@@ -128,12 +128,4 @@ class Span:
                 centre=mean.astype(np.float32),
                 scale=(self._deviation * sums.scale).astype(np.float32),
             )
-        return PackedModel(
-            model.classes,
-            model.weights,
-            hash_function,
-            bias=model.bias,
-            rescore=model.rescore,
-            temperature=model.temperature,
-            typicality=model.typicality_table,
-        )
+        return model.replaced(hash_function=hash_function)
