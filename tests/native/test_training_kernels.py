@@ -133,7 +133,7 @@ def test_a_matrix_that_is_not_positive_definite_has_no_factor(at: int) -> None:
 
 @pytest.mark.parametrize("n_classes", [1, 15, 16, 17, 100])
 def test_refinement_is_the_same_at_every_level(n_classes: int) -> None:
-    """BLAS is the same; the loops beside it do not depend on the width of vectors."""
+    """Products are the same; the loops beside them do not depend on the width of vectors."""
     rng, m, r = np.random.default_rng(0), 150, 37
     F = (3 * rng.standard_normal((m, r))).astype(np.float32)
     F[0] = [0.0, -0.0, 60.0, -60.0, 1e-6] * 7 + [1.0, -1.0]

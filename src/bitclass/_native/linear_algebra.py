@@ -48,12 +48,13 @@ def add_gram(X: NDArray[Any], gram: NDArray[np.float64]) -> None:
         _kernels.add_gram(rows, gram, effective_threads())
 
 
-def cholesky(matrix: NDArray[Any]) -> NDArray[Any]:
-    """Lower Cholesky factor (d, d) of a symmetric matrix, float32 or float64, which is overwritten.
+def cholesky(matrix: NDArray[Any], *, overwrite: bool = False) -> NDArray[Any]:
+    """Lower Cholesky factor (d, d) of a symmetric matrix, float32 or float64.
 
-    Raises LinAlgError if the matrix is not positive definite.
+    Raises LinAlgError if the matrix is not positive definite. A large matrix that is not needed
+    any more may be overwritten.
     """
-    factor = np.require(matrix, None, ["C", "A", "W"])
+    factor = matrix if overwrite else np.array(matrix, order="C")
     if not _kernels.cholesky(factor, effective_threads()):
         raise np.linalg.LinAlgError("the matrix is not positive definite")
     return factor

@@ -237,7 +237,7 @@ class _Scatter:
             penalised = self.within.astype(dtype)
             np.fill_diagonal(penalised, np.diag(self.within) + alpha * penalty)
             try:
-                return cholesky(penalised), alpha * penalty
+                return cholesky(penalised, overwrite=True), alpha * penalty
             except np.linalg.LinAlgError:
                 alpha = 10.0 * max(alpha, 1e-8)
         raise ValueError("X: the sums over the rows are not those of real numbers")
