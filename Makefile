@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt $(wildcard native/*.* native/paper/* native/simd/*)
 
-.PHONY: help setup demo test test-faults test-images test-torch browser lint format bench accuracy regimes random-problems reproduce reproduce-quick out-of-core cost search memory loading text unknown images characters cluster serving fuzz attack sanitize neon windows wheel image-root onnx-agreement walk clean
+.PHONY: help setup demo test test-faults test-images test-torch browser lint format bench accuracy regimes random-problems reproduce reproduce-quick out-of-core cost search memory loading text unknown images characters cluster serving fuzz attack sanitize neon windows wheel image-root walk clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -141,9 +141,6 @@ image-root:  ## build the file system of the Docker image in build/image and tes
 	rm -rf build/image
 	packaging/make_image_root.sh build/image $(or $(IMAGE_PYTHON),python3.12) dist
 	packaging/try_image_root.sh build/image
-
-onnx-agreement: setup  ## compare predictions of onnxruntime with ours on real datasets
-	$(BIN)/python benchmarks/onnx_agreement.py
 
 walk: setup  ## files, functions and lines that one reads to understand the main calls
 	$(BIN)/python benchmarks/walk.py

@@ -6,7 +6,6 @@
 
 #include "encode.hpp"
 #include "multiply.hpp"
-#include "paper/tiles.hpp"
 #include "refinement.hpp"
 #include "search.hpp"
 #include "sparse.hpp"
@@ -22,7 +21,6 @@ struct Kernels {
     TrainingKernels training;
     RefinementKernels refinement;
     BothProductKernels products;
-    PaperKernels paper;
 };
 
 // portable, avx2 (with F16C), avx512 (F, BW, DQ, VL, VPOPCNTDQ, BITALG, VNNI, VBMI2 and BMI2 together) or neon.

@@ -8,13 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from reproduction.archives import ARCHIVES, unpack
 from reproduction.datasets import DATASETS, check_files
-from reproduction.download import DOWNLOADS, download
 from reproduction.methods import METHODS
 from reproduction.plan import Cell, full_plan, plan_cells, quick_plan
 from reproduction.report import merge_results, save_run, write_report
@@ -62,25 +57,6 @@ def _parser() -> argparse.ArgumentParser:
         help="other runs to add to it",
     )
     report.set_defaults(command=_report)
-
-    fetch = commands.add_parser("download", help="download an archive and verify its checksum")
-    fetch.add_argument("name", choices=DOWNLOADS)
-    fetch.add_argument("folder", type=Path)
-    fetch.set_defaults(command=lambda options: print(download(options.name, options.folder)))
-
-    images = commands.add_parser("images", help="unpack the paper's images into class folders")
-    images.add_argument("name", choices=ARCHIVES)
-    images.add_argument("source", type=Path, help="archive; for ImageNet the folder of archives")
-    images.add_argument(
-        "folder", type=Path, help="folder to create, with train/CLASS and test/CLASS"
-    )
-    images.set_defaults(command=_images)
-
-    features = commands.add_parser("features", help="features of a folder of images")
-    features.add_argument("folder", type=Path, help="folder of class folders")
-    features.add_argument("out", type=Path, help="FILE.npy; classes are written to FILE.labels.npy")
-    features.add_argument("--extractor", default="cnn", help="cnn, onnx:FILE or gist")
-    features.set_defaults(command=_features)
     return parser
 
 
@@ -128,24 +104,6 @@ def _report(options: argparse.Namespace) -> None:
         has_results = (options.folder / "results.csv").exists()
         merge_results(options.folder, [*[options.folder] * has_results, *options.merge])
     print(write_report(options.folder))
-
-
-def _images(options: argparse.Namespace) -> None:
-    n_train, n_test = unpack(options.name, options.source, options.folder)
-    print(f"{options.folder}: {n_train} training and {n_test} test images")
-
-
-def _features(options: argparse.Namespace) -> None:
-    from bitclass.images import extractor_named, open_images
-    from reproduction.gist import Gist
-
-    is_gist = options.extractor == "gist"
-    extractor: Any = Gist() if is_gist else extractor_named(options.extractor)
-    rows = open_images(options.folder, extractor)
-    np.save(options.out, rows.X)
-    if rows.labels is not None:
-        np.save(options.out.with_suffix(".labels.npy"), rows.labels)
-    print(rows.description)
 
 
 if __name__ == "__main__":

@@ -41,10 +41,7 @@ class Dataset:
     name: str  # for the command line and the results file
     title: str  # for the report
     load: Callable[[Path | None, int], Split]  # from a folder of feature files and a seed
-    # Feature file without its extension: ``FILE.npz`` with X_train, y_train, X_test and y_test; or
-    # ``FILE_train.npy``, ``FILE_train.labels.npy`` and the same for test, as written by
-    # ``python -m reproduction features``.
-    file: str | None = None
+    file: str | None = None  # .npz with X_train, y_train, X_test and y_test, without its extension
     content: str = ""  # of the file, for error messages
     optional: bool = False  # whether a full run skips it if its file is missing
     split_by_seed: bool = False  # whether the test rows depend on the seed
@@ -66,10 +63,7 @@ def _read(folder: Path | None, stem: str) -> list[NDArray[Any]]:
     """X_train, y_train, X_test and y_test of a feature file."""
     assert folder is not None
     path = folder / f"{stem}.npz"
-    paths = [folder / f"{stem}_{p}.npy" for p in ("train", "train.labels", "test", "test.labels")]
     try:
-        if not path.is_file():
-            return [np.load(path := part, allow_pickle=False) for part in paths]
         with np.load(path, allow_pickle=False) as arrays:
             return [arrays[name] for name in ("X_train", "y_train", "X_test", "y_test")]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
@@ -189,10 +183,7 @@ DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in _ALL}
 def has_files(name: str, folder: Path | None) -> bool:
     """Whether the feature file of a dataset is in a folder."""
     stem = DATASETS[name].file
-    return stem is None or (
-        folder is not None
-        and any((folder / f"{stem}{end}").is_file() for end in (".npz", "_train.npy"))
-    )
+    return stem is None or (folder is not None and (folder / f"{stem}.npz").is_file())
 
 
 def check_files(names: Iterable[str], folder: Path | None) -> None:
@@ -214,12 +205,9 @@ def check_files(names: Iterable[str], folder: Path | None) -> None:
 
 
 def fingerprint(name: str, folder: Path | None) -> str:
-    """Checksum of the feature files of a dataset."""
+    """Checksum of the feature file of a dataset."""
     stem = DATASETS[name].file
     if stem is None or folder is None:
         return name
-    digest = hashlib.sha256()
-    for path in sorted(folder.glob(f"{stem}*.np[yz]")):
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+    with (folder / f"{stem}.npz").open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

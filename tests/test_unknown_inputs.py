@@ -140,12 +140,6 @@ def test_untypical_rows_get_the_unknown_label_in_memory_in_files_and_in_pickles(
     assert bitclass.load(tmp_path / "m").reject == 1.0
 
 
-def test_an_unknown_label_that_does_not_suit_the_labels_is_refused_before_training():
-    X, y = clusters(300)
-    with pytest.raises(ValueError, match="unknown_label must be None or of the type of the labels"):
-        make(reject=0.1, unknown_label="none").fit(X, y)
-
-
 def test_the_table_is_rebuilt_with_later_batches():
     X, y = dense()
     first = y < N_KNOWN

@@ -32,14 +32,14 @@ void add_pair_sums(nb::handle codes, nb::handle weights, std::size_t bit, nb::ha
     const std::size_t n = rows.shape(0), n_classes = classes.shape(0);
     const Labels labels(y, "y", {n});
     const Doubles factors(row_weights, "row_weights", {n});
-    const Doubles values(tables, "tables", {kAny, 2 * n_bits + 1});
-    const Array<double> totals(sums, "sums", {2, values.shape(0), n_classes, n_classes});
+    const Doubles values(tables, "tables", {2, 2 * n_bits + 1});
+    const Array<double> totals(sums, "sums", {2, 2, n_classes, n_classes});
     if (bit >= n_bits) {
         refuse_value("bit: expected an index below " + std::to_string(n_bits) + ", found " + std::to_string(bit));
     }
     const WithoutGil released;
     pair_sums(rows_of(rows), rows_of(classes), bit, {labels.data(), factors.data(), n, n_classes},
-              {values.data(), values.shape(0), n_bits}, totals.data(), n_threads);
+              {values.data(), n_bits}, totals.data(), n_threads);
 }
 
 nb::tuple updated_codes(nb::handle codes, nb::handle weights, nb::handle y, nb::handle row_weights,

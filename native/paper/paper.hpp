@@ -8,7 +8,7 @@
 
 namespace bitclass {
 
-// Indices into the tables of the B-step are 16 bits wide: 2 * (4 * n_bits) must fit.
+// Half margins are 16 bits wide.
 constexpr std::size_t kMaxTrainingBits = 8191;
 
 // A difference of two sums that is smaller than this fraction of them is rounding error.
@@ -21,8 +21,7 @@ struct PackedRows {
 };
 
 struct PairTables {
-    const double* values;  // (n_tables, 2 * n_bits + 1)
-    std::size_t n_tables;
+    const double* values;  // (2, 2 * n_bits + 1)
     std::size_t n_bits;
 };
 
@@ -33,7 +32,7 @@ struct TrainingRows {
     std::size_t n_classes;
 };
 
-// bit is the index of the bit; sums (2, n_tables, C, C).
+// bit is the index of the bit; sums (2, 2, C, C).
 void pair_sums(PackedRows codes, PackedRows weights, std::size_t bit, TrainingRows rows, PairTables tables,
                double* sums, int n_threads);
 
@@ -43,7 +42,7 @@ struct CodeUpdate {
     const std::intptr_t* y;     // (n,)
     const double* row_weights;  // (n,)
     std::size_t n_bits;
-    const double* values;  // (4 * n_bits + 1,)
+    const double* values;  // (4 * n_bits + 1,), which must not decrease
     double log_step;
     std::uint8_t* new_codes;  // (n, n_bytes)
     double* log_decreases;    // (n_bits,)

@@ -22,7 +22,6 @@ namespace {
 
 #include BITCLASS_ISA
 
-#include "../paper/loops.hpp"
 #include "encode_loops.hpp"
 #include "product_loops.hpp"
 #include "refinement_loops.hpp"
@@ -33,7 +32,7 @@ namespace {
 }  // namespace
 
 extern const Kernels kernels;
-const Kernels kernels = {kSearchKernels,     kEncodeKernels,  kSparseKernels, kTrainingKernels,
-                         kRefinementKernels, kProductKernels, kPaperKernels};
+const Kernels kernels = {kSearchKernels,   kEncodeKernels,     kSparseKernels,
+                         kTrainingKernels, kRefinementKernels, kProductKernels};
 
 }  // namespace bitclass::BITCLASS_LEVEL

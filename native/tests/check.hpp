@@ -45,6 +45,5 @@ void test_encode();
 void test_sparse();
 void test_class_sums();
 void test_products();
-void test_paper();
 
 }  // namespace bitclass::tests

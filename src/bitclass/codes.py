@@ -32,7 +32,7 @@ __all__ = [
     "unpack",
 ]
 
-#: Maximum code length: lookups in training have 16-bit indices (native/paper/paper.hpp).
+#: Maximum code length: half margins have 16 bits (native/paper/paper.hpp).
 MAX_BITS = 8191
 # With this many bits beyond 2 log2(C), some two of C random codes are equal in one of 256 models.
 _SPARE_BITS = 7

@@ -49,7 +49,7 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "intercept": np.zeros(10, np.float32),
     }
     wanted = {"n_candidates": 2, "k": 2}
-    sums = {"tables": np.zeros((1, 21)), "sums": np.zeros((2, 1, 3, 3))}
+    sums = {"tables": np.zeros((2, 21)), "sums": np.zeros((2, 2, 3, 3))}
     update = {"n_bits": 10, "values": np.zeros(41), "log_step": 0.0}
     by_class = {"labels": p.y, "row_weights": p.row_weights, "sums": np.zeros((3, 4))}
     floats = np.zeros((6, 10), np.float32)
@@ -197,7 +197,7 @@ ONES = np.full((6, 2), 255, dtype=np.uint8)
         ("pair_sums", "y", labels(0, 0, 1, 2, 1, 2), "expected ascending"),
         ("pair_sums", "y", labels(-1, 0, 1, 1, 1, 2), ".*found -1"),
         ("pair_sums", "y", labels(0, 0, 0, 0, 0, 3), ".*found 3"),
-        ("pair_sums", "tables", np.zeros((1, 20)), "expected length 21"),
+        ("pair_sums", "tables", np.zeros((2, 20)), "expected length 21"),
         ("pair_sums", "bit", 10, "expected an index below 10"),
         ("pair_sums", "codes", ONES, ".*zeros"),
         ("update_codes", "n_bits", 0, "expected"),

@@ -142,14 +142,6 @@ def test_weights_equal_repeated_rows_and_sparse_rows_equal_dense_ones(blobs):
     np.testing.assert_array_equal(dense.predict(X), sparse.predict(scipy.sparse.csr_matrix(X)))
 
 
-@pytest.mark.parametrize("loss", ["hinge", "exponential"])
-def test_the_number_of_threads_does_not_change_the_model(loss, blobs):
-    X, y = np.tile(blobs[0], (15, 1)), np.tile(blobs[1], 15)
-    one, two = (make(loss=loss, n_jobs=n_jobs).fit(X, y) for n_jobs in (1, 2))
-    np.testing.assert_array_equal(one.projection_, two.projection_)
-    np.testing.assert_array_equal(one.weights_, two.weights_)
-
-
 def test_saved_and_pickled_models_predict_the_same(blobs, tmp_path):
     X, y = blobs
     model = make().fit(X, np.array(list("abcdef"))[y])

@@ -43,16 +43,6 @@ def test_features_are_standardised_by_the_training_rows(folder):
     assert DATASETS["cifar10-unscaled"].load(folder, 0).X[:, 0].max() > 1000
 
 
-def test_features_written_by_the_command_line_are_read(folder):
-    expected = DATASETS["cifar10"].load(folder, 0)
-    with np.load(folder / "cifar10_gist512.npz") as arrays:
-        for part in ("train", "test"):
-            np.save(folder / f"cifar10_gist512_{part}.npy", arrays[f"X_{part}"])
-            np.save(folder / f"cifar10_gist512_{part}.labels.npy", arrays[f"y_{part}"])
-    (folder / "cifar10_gist512.npz").unlink()
-    np.testing.assert_array_equal(DATASETS["cifar10"].load(folder, 0).X_test, expected.X_test)
-
-
 def test_a_missing_or_damaged_file_is_named_with_its_content(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"clinc150_minilm384\.npz.*--data"):
         check_files(["clinc150"], None)

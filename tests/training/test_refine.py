@@ -266,19 +266,6 @@ def test_refinement_improves_unseen_rows():
     assert report.n_judged < report.n_rows == 1500
 
 
-def test_a_callback_sees_every_epoch_and_stops():
-    X, y = hard()
-    seen = []
-    fit_model(settings_of(callback=seen.append), collected_of(X, y))
-    assert [each.epoch for each in seen] == list(range(1, len(seen) + 1))
-    assert len(seen) > 3
-    stopping = settings_of(callback=lambda epoch: epoch.epoch == 2)
-    report = fit_model(stopping, collected_of(X, y)).report
-    assert (len(report.epochs), report.stopped) == (2, "callback")
-    report = fit_model(settings_of(deadline=0.0), collected_of(X, y)).report
-    assert (report.epochs, report.refined) == ((), False)
-
-
 def test_drawn_rows_stand_in_for_what_few_rows_do_not_tell():
     few = problem(n=60, n_classes=20, d=10, noise=3.0)
     many = problem(n=4000, n_classes=4, d=10)

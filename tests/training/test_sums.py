@@ -91,16 +91,6 @@ def test_rows_of_weight_0_do_not_count():
     assert_equal_sums(every.with_rows(), some)
 
 
-def test_equal_weights_are_no_weights():
-    X, y, _ = problem(0)
-    for weight in (1e-20, 0.3, 7.0, 1e20):
-        sums = empty()
-        sums.add(X, y, np.full(60, weight))
-        assert sums.effective_rows == pytest.approx(60)
-        np.testing.assert_allclose(sums.rows_per_class, np.bincount(y))
-        np.testing.assert_allclose(sums.mean, ((X - SHIFT) / SCALE).mean(axis=0), atol=1e-6)
-
-
 @pytest.mark.parametrize("wide", [False, True])
 def test_removed_classes_leave_the_others_and_the_shared_scatter(wide):
     X, y, weights = problem(1, n=500)

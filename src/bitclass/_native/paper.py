@@ -42,8 +42,8 @@ def pair_sums(
     bit : int, index of the bit
     y : (n,) index of each row's class, in ascending order
     row_weights : (n,)
-    tables : (K, 2r + 1); column j holds the value at half margin j - r
-    sums : (2, K, C, C), modified in place
+    tables : (2, 2r + 1); column j holds the value at half margin j - r
+    sums : (2, 2, C, C), modified in place
         ``row_weight * tables[k]`` is added to entry [0, k, q, c] for each row of class q whose bit
         is +1, and to [1, k, q, c] for rows whose bit is -1, in row order. Entries with c = q are
         not changed.
@@ -66,10 +66,10 @@ def update_codes(
     ----------
     codes : (n, bytes) packed
     weights : (C, bytes) packed
-    y : (n,) index of each row's class; fastest if rows of a class are contiguous
+    y : (n,) index of each row's class
     row_weights : (n,)
     n_bits : int
-    values : (4r + 1,) loss at half margins -2r .. 2r
+    values : (4r + 1,) loss at half margins -2r .. 2r, which must not decrease
     log_step : float
         For a loss that grows by the factor ``exp(log_step)`` per unit of half margin, that
         logarithm; 0 for others. Such a loss is looked up relative to the largest half margin of
