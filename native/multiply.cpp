@@ -49,11 +49,9 @@ PackedMatrix<Float>::PackedMatrix(Matrix<Float> b, std::size_t depth, std::size_
     parallel_for(n_blocks * per_block, n_threads, [&](std::size_t chunk) {
         const std::size_t begin = chunk / per_block * kDepth, size = std::min(kDepth, depth - begin);
         const std::size_t first = chunk % per_block * kPanelsPerChunk;
-        for (std::size_t panel = first; panel < std::min(n_panels, first + kPanelsPerChunk); ++panel) {
-            const std::size_t column = panel * width;
-            level.pack_columns(b.from(begin, column), size, std::min(width, n - column),
-                               packed_.get() + begin * n_panels * width + column * size);
-        }
+        const std::size_t column = first * width, end = std::min(n, column + kPanelsPerChunk * width);
+        level.pack_columns(b.from(begin, column), size, end - column,
+                           packed_.get() + begin * n_panels * width + column * size);
     });
 }
 
@@ -62,26 +60,22 @@ void PackedMatrix<Float>::multiply(Matrix<Float> a, std::size_t m, std::size_t b
                                    std::size_t stride, Store store) const {
     const auto& level = loops<Float>();
     const std::size_t padded = chunks_of(n_, level.columns) * level.columns;
-    std::vector<Float> rows(a.transposed ? chunks_of(m, level.rows) * level.rows * std::min(kDepth, depth_) : 0);
+    const std::size_t padded_rows = chunks_of(m, level.rows) * level.rows;
+    std::vector<Float> rows(padded_rows * level.row_stride(std::min(kDepth, depth_)));
     if (depth_ == 0 && store == Store::kSet) {
         for (std::size_t i = 0; i < m; ++i) std::fill_n(out + i * stride, end - begin, Float{0});
     }
     for (std::size_t k = 0; k < depth_; k += kDepth) {
         const std::size_t depth = std::min(kDepth, depth_ - k);
         const Store how = store == Store::kSet && k > 0 ? Store::kAdd : store;
-        if (a.transposed) {
-            for (std::size_t i = 0; i < m; i += level.rows) {
-                const Matrix<Float> part = a.from(i, k);
-                level.pack_rows(part.data, part.stride, depth, std::min(level.rows, m - i), rows.data() + i * depth);
-            }
-        }
+        level.pack_rows(a.from(0, k), depth, m, rows.data());
+        const std::size_t step = a.transposed ? depth : level.row_stride(depth);  // between rows of the packed ones
         for (std::size_t column = begin; column < end; column += level.columns) {
             const Float* packed = packed_.get() + k * padded + column * depth;
             const std::size_t n = std::min(level.columns, end - column);
             for (std::size_t i = 0; i < m; i += level.rows) {
-                const Float* first = a.transposed ? rows.data() + i * depth : a.data + i * a.stride + k;
-                level.multiply(first, a.transposed ? 1 : a.stride, a.transposed ? level.rows : 1, packed, depth,
-                               out + i * stride + (column - begin), stride, std::min(level.rows, m - i), n, how);
+                level.multiply(rows.data() + i * step, a.transposed, packed, depth, out + i * stride + (column - begin),
+                               stride, std::min(level.rows, m - i), n, how);
             }
         }
     }

@@ -28,13 +28,15 @@ enum class Store { kSet, kAdd, kSubtract };
 template <class Float>
 struct ProductKernels {
     std::size_t rows, columns;  // of a tile that is kept in registers
-    // Copies columns of b (depth, n), n <= columns, next to each other, filled up with zeros.
+    // Distance between packed rows of this depth.
+    std::size_t (*row_stride)(std::size_t depth);
+    // Copies the columns of b (depth, n) in groups of `columns`, the last one filled up with zeros.
     void (*pack_columns)(Matrix<Float> b, std::size_t depth, std::size_t n, Float* packed);
-    // Copies rows of the transpose a' (depth, n) of a, n <= rows, likewise.
-    void (*pack_rows)(const Float* transposed, std::size_t stride, std::size_t depth, std::size_t n, Float* packed);
-    // out (m, n) gets the product of m <= rows rows of a and packed columns. Entry (i, k) of a is at i * row + k * step.
-    void (*multiply)(const Float* a, std::size_t row, std::size_t step, const Float* packed, std::size_t depth,
-                     Float* out, std::size_t stride, std::size_t m, std::size_t n, Store store);
+    // Copies the rows of a (m, depth): each one, or those of a transposed matrix in groups of `rows`.
+    void (*pack_rows)(Matrix<Float> a, std::size_t depth, std::size_t m, Float* packed);
+    // out (m, n) gets the product of m <= rows packed rows and a group of n packed columns.
+    void (*multiply)(const Float* a, bool a_transposed, const Float* packed, std::size_t depth, Float* out,
+                     std::size_t stride, std::size_t m, std::size_t n, Store store);
 };
 
 struct BothProductKernels : ProductKernels<float>, ProductKernels<double> {};

@@ -6,28 +6,40 @@ struct ProductTile {
     using Lanes = Vector<Float>;
     static constexpr std::size_t kWidth = kVectorBytes / sizeof(Float), kRows = kProductRows, kColumns = 2 * kWidth;
 
-    static void pack_columns(Matrix<Float> b, std::size_t depth, std::size_t n, Float* packed) {
-        for (std::size_t k = 0; k < depth; ++k, packed += kColumns) {
-            if (!b.transposed && n == kColumns) {
-                std::memcpy(packed, b.data + k * b.stride, kColumns * sizeof(Float));
-                continue;
+    // Groups of columns of a matrix (depth, n) with rows `stride` apart.
+    template <std::size_t kTogether>
+    static void pack(const Float* from, std::size_t stride, std::size_t depth, std::size_t n, Float* packed) {
+        for (std::size_t k = 0; k < depth; ++k, from += stride) {
+            Float* to = packed + k * kTogether;
+            std::size_t j = 0;
+            for (; j + kTogether <= n; j += kTogether, to += depth * kTogether) {
+                std::memcpy(to, from + j, kTogether * sizeof(Float));
             }
-            const std::size_t along = b.transposed ? b.stride : 1, at = k * (b.transposed ? 1 : b.stride);
-            for (std::size_t j = 0; j < n; ++j) packed[j] = b.data[at + j * along];
-            for (std::size_t j = n; j < kColumns; ++j) packed[j] = 0;
+            for (std::size_t i = 0; j < n && i < kTogether; ++i) to[i] = j + i < n ? from[j + i] : Float{0};
         }
     }
 
-    static void pack_rows(const Float* transposed, std::size_t stride, std::size_t depth, std::size_t n,
-                          Float* packed) {
-        for (std::size_t k = 0; k < depth; ++k, packed += kRows, transposed += stride) {
-            if (n == kRows) {
-                std::memcpy(packed, transposed, kRows * sizeof(Float));
-                continue;
+    static void pack_columns(Matrix<Float> b, std::size_t depth, std::size_t n, Float* packed) {
+        if (!b.transposed) return pack<kColumns>(b.data, b.stride, depth, n, packed);
+        for (std::size_t j = 0; j < n; j += kColumns, packed += depth * kColumns) {
+            const std::size_t columns = n - j < kColumns ? n - j : kColumns;
+            if (columns < kColumns) std::memset(packed, 0, depth * kColumns * sizeof(Float));
+            for (std::size_t i = 0; i < columns; ++i) {
+                const Float* const from = b.data + (j + i) * b.stride;
+                for (std::size_t k = 0; k < depth; ++k) packed[k * kColumns + i] = from[k];
             }
-            for (std::size_t i = 0; i < kRows; ++i) packed[i] = i < n ? transposed[i] : Float{0};
         }
     }
+
+    static void pack_rows(Matrix<Float> a, std::size_t depth, std::size_t m, Float* packed) {
+        if (a.transposed) return pack<kRows>(a.data, a.stride, depth, m, packed);
+        for (std::size_t i = 0; i < m; ++i) {
+            std::memcpy(packed + i * row_stride(depth), a.data + i * a.stride, depth * sizeof(Float));
+        }
+    }
+
+    // Not a multiple of a page: such rows would share the same places of a cache.
+    static std::size_t row_stride(std::size_t depth) { return depth + kWidth; }
 
     template <std::size_t kN>
     static void sum(const Float* a, std::size_t row, std::size_t step, const Float* packed, std::size_t depth,
@@ -51,9 +63,10 @@ struct ProductTile {
         }
     }
 
-    static void multiply(const Float* a, std::size_t row, std::size_t step, const Float* packed, std::size_t depth,
-                         Float* out, std::size_t stride, std::size_t m, std::size_t n, Store how) {
+    static void multiply(const Float* a, bool a_transposed, const Float* packed, std::size_t depth, Float* out,
+                         std::size_t stride, std::size_t m, std::size_t n, Store how) {
         alignas(64) Float sums[kRows][kColumns];
+        const std::size_t row = a_transposed ? 1 : row_stride(depth), step = a_transposed ? kRows : 1;
         if (m == kRows) {
             sum<kRows>(a, row, step, packed, depth, sums);
         } else {
@@ -72,7 +85,7 @@ struct ProductTile {
         }
     }
 
-    static constexpr ProductKernels<Float> kKernels = {kRows, kColumns, &pack_columns, &pack_rows, &multiply};
+    static constexpr ProductKernels<Float> kKernels = {kRows, kColumns, &row_stride, &pack_columns, &pack_rows, &multiply};
 };
 
 constexpr BothProductKernels kProductKernels = {ProductTile<float>::kKernels, ProductTile<double>::kKernels};
