@@ -35,10 +35,10 @@ NOTE = (
     "How many inputs of no known class are recognised. Thresholds are set on rows of known classes "
     "alone, the same for all methods: CLINC-150's validation queries, else a tenth of the training "
     "rows; `bitclass` at 256 bits by its best class score. One column sets them on the known test "
-    "rows instead, so that all reject the same share of these. Penalties of the others are those of "
-    "the highest AUROC on the test rows, in their favour; a dash means not run, or not for sparse "
-    "rows. Means over ten seeds on CLINC-150, which choose the known classes, and three on others. "
-    "Measured by `make unknown`."
+    "rows instead, so that all reject the same share of these. Penalties of the others are those "
+    "of the highest AUROC on the test rows, in their favour; a dash means not run, or not for "
+    "sparse rows. Means over ten seeds on CLINC-150, which choose the known classes, and three on "
+    "others. Measured by `make unknown`."
 )
 VALUES = (
     "auroc", "rejected_of_known", "rejected_of_unknown", "accuracy", "macro_f1",
