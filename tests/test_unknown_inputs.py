@@ -140,6 +140,23 @@ def test_untypical_rows_get_the_unknown_label_in_memory_in_files_and_in_pickles(
     assert bitclass.load(tmp_path / "m").reject == 1.0
 
 
+def test_each_call_rejects_by_its_own_share_and_label():
+    X, y = dense()
+    model = make(refine=False).fit(X, y).packed()
+    typicality = model.typicality(X)
+    exact = float(np.sort(typicality)[len(X) // 5])  # the share of a row is not below itself
+    for share, label in ((0.1, -1), (0.1, None), (exact, None), (exact, 99), (0.1, -1), (1, 99)):
+        found = model.predict(X, reject=share, unknown_label=label)
+        assert found.dtype == (object if label is None else y.dtype)
+        np.testing.assert_array_equal(found == label, typicality < share)
+        few = model.predict(X[:5], reject=share, unknown_label=label)  # fewer rows than classes
+        assert few.dtype == found.dtype
+        np.testing.assert_array_equal(few, found[:5])
+    for wrong in (1.5, -0.1, "0.1", float("nan")):
+        with pytest.raises(ValueError, match="reject must be a number from 0 to 1"):
+            model.predict(X, reject=wrong)
+
+
 def test_the_table_is_rebuilt_with_later_batches():
     X, y = dense()
     first = y < N_KNOWN
