@@ -81,6 +81,9 @@ _MIN_ALPHA = 1e-6
 # Lower bound of the variance of class means along a direction, relative to the observed one.
 _MIN_BETWEEN = 1e-3
 _ITQ_ROUNDS, _ITQ_BITS = 30, 512  # fewer rounds with more bits: same accuracy, in seconds
+# Share of the previous rotation in the next one, which matters only where codes do not determine
+# it: if two bits are equal for all classes, one direction would be chosen by rounding.
+_ITQ_INERTIA = 1e-3
 _MAX_ITQ_MEANS = 8192
 _NEAREST_MEANS = 16  # among which neighbours are sought
 _MAX_EXACT_DIRECTIONS = 512  # above, the leading directions are found by subspace iteration
@@ -1251,6 +1254,7 @@ def _rotated(
     axes = _nearest_rotation(chosen).T
     n_rounds = _ITQ_ROUNDS * _ITQ_BITS // max(n_bits, _ITQ_BITS)
     rows32, blocks = chosen.astype(np.float32), []
+    inertia = np.float32(_ITQ_INERTIA * np.linalg.norm(chosen))
     for _ in range(math.ceil(n_bits / k)):
         rotation = _nearest_rotation(axes @ random.standard_normal(chosen.shape))
         rotation = rotation.astype(np.float32)  # the signs of rows need no more digits
@@ -1259,7 +1263,7 @@ def _rotated(
             before, codes = codes, signs(product(rows32, rotation))
             if before is not None and np.array_equal(before, codes):
                 break
-            rotation = _nearest_rotation(product(rows32.T, codes))
+            rotation = _nearest_rotation(product(rows32.T, codes) + inertia * rotation)
         blocks.append(_nearest_rotation(rotation.astype(np.float64)))
     Q = np.zeros((len(whitening.between), n_bits))
     Q[:k] = np.concatenate(blocks, axis=1)[:, :n_bits]
