@@ -277,6 +277,11 @@ class DenseWhitening:
         self.transform[scatter.constant] = 0.0
         self.within = np.sqrt(np.maximum(np.diag(self.covariance), 1e-12))
         means = product(scatter.means, self.transform[:, :q])
+        signs_of_axes = _signs_of_axes(means)
+        means *= signs_of_axes
+        self.transform[:, :q] *= signs_of_axes
+        self.covariance[:q] *= signs_of_axes[:, None]
+        self.covariance[:, :q] *= signs_of_axes
         k = basis.shape[1]
         self.between, self.noise = np.zeros(k), np.ones(k)
         self.means = np.zeros((len(means), k), dtype=np.float32)
@@ -339,6 +344,18 @@ def _root(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
         except np.linalg.LinAlgError:
             floor *= 10.0
     return np.diag(np.sqrt(np.maximum(np.diag(covariance), 0.0)))
+
+
+def _signs_of_axes(means: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Signs (q,) with which the first of the outermost class means (C, q) is positive on each axis.
+
+    Those of eigenvectors depend on rounding and on the order of the features; the random numbers of
+    drawn rows are assigned to axes.
+    """
+    means = means[:_MAX_COMPARED_CLASSES]
+    sizes = np.abs(means)
+    outermost = np.argmax(sizes >= 0.999 * sizes.max(axis=0), axis=0)
+    return np.where(means[outermost, np.arange(means.shape[1])] < 0, -1.0, 1.0)
 
 
 def _whitened_scatter(
