@@ -37,8 +37,8 @@ from bitclass.training.sums import Sample, Sums
 __all__ = [
     "ENTRIES_LEFT",
     "FIRST_ALPHA",
-    "MIN_GAIN",
     "MAX_BIASED_CLASSES",
+    "MIN_GAIN",
     "ClosedForm",
     "DenseWhitening",
     "Kind",
