@@ -515,6 +515,7 @@ class BinaryCodeClassifier(PackedPredictor):
         settings = replace(settings, prior=prior)
         if self.reject:
             dtype_with(classes, self.unknown_label)  # before the work
+        collected.standardise()
         fitted = fit_model(settings, collected, before)
         kept = collected.kept(_KEPT_BYTES) if keep else None
         self._state = _State(self.get_params(deep=False), kept, fitted, classes, True)

@@ -38,6 +38,7 @@ __all__ = [
     "ENTRIES_LEFT",
     "FIRST_ALPHA",
     "MAX_BIASED_CLASSES",
+    "MIN_GAIN",
     "ClosedForm",
     "DenseWhitening",
     "Kind",
@@ -56,8 +57,9 @@ FIRST_ALPHA, _FIRST_KERNEL_ALPHA = 1.0, 1e-4
 # Of wide rows, in units of the mean variance of columns divided by their sizes. Leave-one-out of
 # the diagonal model chose no better: after refinement 0.3 points more to 4 less, on six problems.
 _WIDE_ALPHA = 10.0
-# Nats by which another penalty must be better: very small ones are all alike.
-_LEAST_GAIN = 1e-3
+#: Nats by which another penalty, unit or start must be better: very small penalties are all alike,
+#: and where all rows are right, likelihoods differ in their last digits.
+MIN_GAIN = 1e-3
 # Rows and classes that leave-one-out is computed on: its cost is one product of this size per
 # penalty, and its standard error is then about 1 point. Penalties are compared along the leading
 # directions.
@@ -81,6 +83,9 @@ _MIN_ALPHA = 1e-6
 # Lower bound of the variance of class means along a direction, relative to the observed one.
 _MIN_BETWEEN = 1e-3
 _ITQ_ROUNDS, _ITQ_BITS = 30, 512  # fewer rounds with more bits: same accuracy, in seconds
+# Share of the previous rotation in the next one, which matters only where codes do not determine
+# it: if two bits are equal for all classes, one direction would be chosen by rounding.
+_ITQ_INERTIA = 1e-3
 _MAX_ITQ_MEANS = 8192
 _NEAREST_MEANS = 16  # among which neighbours are sought
 _MAX_EXACT_DIRECTIONS = 512  # above, the leading directions are found by subspace iteration
@@ -272,6 +277,11 @@ class DenseWhitening:
         self.transform[scatter.constant] = 0.0
         self.within = np.sqrt(np.maximum(np.diag(self.covariance), 1e-12))
         means = product(scatter.means, self.transform[:, :q])
+        signs_of_axes = _signs_of_axes(means)
+        means *= signs_of_axes
+        self.transform[:, :q] *= signs_of_axes
+        self.covariance[:q] *= signs_of_axes[:, None]
+        self.covariance[:, :q] *= signs_of_axes
         k = basis.shape[1]
         self.between, self.noise = np.zeros(k), np.ones(k)
         self.means = np.zeros((len(means), k), dtype=np.float32)
@@ -334,6 +344,18 @@ def _root(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
         except np.linalg.LinAlgError:
             floor *= 10.0
     return np.diag(np.sqrt(np.maximum(np.diag(covariance), 0.0)))
+
+
+def _signs_of_axes(means: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Signs (q,) with which the first of the outermost class means (C, q) is positive on each axis.
+
+    Those of eigenvectors depend on rounding and on the order of the features; the random numbers of
+    drawn rows are assigned to axes.
+    """
+    means = means[:_MAX_COMPARED_CLASSES]
+    sizes = np.abs(means)
+    outermost = np.argmax(sizes >= 0.999 * sizes.max(axis=0), axis=0)
+    return np.where(means[outermost, np.arange(means.shape[1])] < 0, -1.0, 1.0)
 
 
 def _whitened_scatter(
@@ -632,14 +654,16 @@ def _choose_penalties(
     first = FIRST_ALPHA if sums.anchors is None else _FIRST_KERNEL_ALPHA
     first = first if alpha is None else alpha
     units = (True, False) if sums.span_of is None else (True,)
-    chosen = max((attempt(first, own) for own in units), key=lambda each: each.likelihood)
+    chosen, *others = [attempt(first, own) for own in units]
+    for other in others:
+        chosen = _likelier(chosen, other)
     if alpha is not None:
         return chosen, chosen
     for step in (1, -1):  # uphill from there
         before, place = chosen, ALPHAS.index(chosen.alpha) + step
         while 0 <= place < len(ALPHAS):
             other = attempt(ALPHAS[place], chosen.own_units)
-            if other.likelihood < chosen.likelihood + _LEAST_GAIN:
+            if _likelier(chosen, other) is chosen:
                 break
             chosen, place = other, place + step
         if chosen is not before:  # the other way is downhill
@@ -652,6 +676,11 @@ def _choose_penalties(
             break
         largest = more
     return chosen, largest
+
+
+def _likelier(one: Penalty, other: Penalty) -> Penalty:
+    """The other penalty if it is clearly better."""
+    return other if other.likelihood > one.likelihood + MIN_GAIN else one
 
 
 def _ledoit_wolf(X: NDArray[Any], n_features: int) -> float:
@@ -1117,7 +1146,8 @@ def closed_form(
                 _, likelihood, accuracy = best_temperature(scores + bias, y, None, log_shares)
             tried.append((accuracy, likelihood, model))
     refinable = [each for each in tried if each[2].kind.scores == "even"] or tried
-    start = max(refinable, key=lambda each: each[1])[2].kind
+    likelihood = max(each[1] for each in refinable)
+    start = next(each[2].kind for each in refinable if each[1] >= likelihood - MIN_GAIN)
     return replace(_best(tried), start=start)
 
 
@@ -1251,6 +1281,7 @@ def _rotated(
     axes = _nearest_rotation(chosen).T
     n_rounds = _ITQ_ROUNDS * _ITQ_BITS // max(n_bits, _ITQ_BITS)
     rows32, blocks = chosen.astype(np.float32), []
+    inertia = np.float32(_ITQ_INERTIA * np.linalg.norm(chosen))
     for _ in range(math.ceil(n_bits / k)):
         rotation = _nearest_rotation(axes @ random.standard_normal(chosen.shape))
         rotation = rotation.astype(np.float32)  # the signs of rows need no more digits
@@ -1259,7 +1290,7 @@ def _rotated(
             before, codes = codes, signs(product(rows32, rotation))
             if before is not None and np.array_equal(before, codes):
                 break
-            rotation = _nearest_rotation(product(rows32.T, codes))
+            rotation = _nearest_rotation(product(rows32.T, codes) + inertia * rotation)
         blocks.append(_nearest_rotation(rotation.astype(np.float64)))
     Q = np.zeros((len(whitening.between), n_bits))
     Q[:k] = np.concatenate(blocks, axis=1)[:, :n_bits]

@@ -22,6 +22,7 @@ from bitclass.model import PackedModel
 from bitclass.report import Report
 from bitclass.training.closed_form import (
     FIRST_ALPHA,
+    MIN_GAIN,
     ClosedForm,
     Kind,
     Penalties,
@@ -80,7 +81,8 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
     found = spans(collected, settings.span_rows)
     if found:
         # Which units are better is seen by leaving rows out one by one.
-        span = max(found, key=lambda span: _likelihood(settings, span.collected))
+        own, standardised = (_likelihood(settings, span.collected) for span in found)
+        span = found[int(standardised > own + MIN_GAIN)]
         # It has no more coordinates than rows, and hence no span of its own.
         fitted = fit_model(settings, span.collected)
         fitted = replace(fitted, model=span.of_features(fitted.model))

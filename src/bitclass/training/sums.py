@@ -55,6 +55,8 @@ _FLOAT32_DIGITS, _FLOAT64_DIGITS = 1e-7, 1e-13
 # A feature's scatter below this, relative to its mean square, is rounding error of the sums.
 _ROUNDING_OF_SUMS = 1e-12
 _STANDARDISATION_ROWS = 10_000
+# Rows are standardised anew before they are summed if the first ones had other units than that.
+_OTHER_UNITS = 1000.0
 # If a single row accounts for this share of a feature's deviation, it may be an outlier.
 _OUTLIER_SHARE = 0.9
 # Consecutive rows that judge a model together, and number of different keys of such runs.
@@ -663,13 +665,52 @@ class Collected:
             self._pool_rows = max(self._pool_rows, int(np.count_nonzero(judged)))
         batch = Sample(X, labels, weights, keys)
         if sum(map(len, self._waiting)) + len(batch) > self._pool_rows + self._pool_rows // 4:
+            if self._waiting and not self.sums.n_rows:
+                self._check_units(batch)
             self._sum(batch, copy=copy)
         else:
-            self.sums.check_rows(X)
+            try:
+                self.sums.check_rows(X)
+            except ValueError:
+                if not self._check_units(batch):
+                    raise
             self._waiting.append(batch.take(np.arange(len(batch))))
         self.n_rows += len(labels)
         if classes is not None:
             self.sums.add_classes(classes)
+
+    def standardise(self) -> None:
+        """Standardise by all rows, if they wait in the pool.
+
+        Until then they are by those of the first batch, which may be a single one.
+        """
+        if not self.sums.n_rows and len(self.pool):
+            self._restandardise(self.pool, least_change=1.0)
+
+    def _check_units(self, batch: Sample) -> bool:
+        """Whether another standardisation suits a batch that is added while no row is summed."""
+        some = batch.take(sample_rows(len(batch), _STANDARDISATION_ROWS))
+        rows = Sample.joined([*self._waiting, some])
+        return not self.sums.n_rows and self._restandardise(rows, least_change=_OTHER_UNITS)
+
+    def _restandardise(self, rows: Sample, least_change: float) -> bool:
+        """Standardise by these rows if that changes units by some factor; whether it did."""
+        old = self.sums
+        if old.wide or old.anchors is not None or old.span_of is not None:
+            return False
+        try:
+            shift, scale = standardisation(rows.X, rows.weights)
+        except ValueError:  # those of the first batch stay
+            return False
+        change = np.maximum(scale / old.scale, old.scale / scale)
+        change = np.maximum(change, np.abs(shift - old.shift) / scale)
+        if change.max() < least_change:
+            return False
+        new = Sums(shift, scale)
+        new.check_rows(rows.X)
+        new.add_classes(old.classes)
+        self.sums = new
+        return True
 
     def keep_in_pool(self, rows: Sample) -> None:
         """Put rows into the pool that were there before."""
