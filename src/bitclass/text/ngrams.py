@@ -66,14 +66,14 @@ def fit_ngrams(
         raise ValueError(
             f"idf_power must be a number from 0 to {MAX_IDF_POWER}, found {idf_power!r}"
         )
-    is_chosen = n_columns is None
-    unweighted = NgramFeatures(_MAX_COLUMNS if is_chosen else n_columns, char_ngrams, word_ngrams)
+    n_counted = _MAX_COLUMNS if n_columns is None else n_columns
+    unweighted = NgramFeatures(n_counted, char_ngrams, word_ngrams)
     counts, n_texts = np.zeros(unweighted.n_columns, dtype=np.int64), 0
     for batch in batches:
         texts = as_texts(batch)
         counts += np.bincount(unweighted.rows(texts)[1], minlength=len(counts))
         n_texts += len(texts)
-    if is_chosen:
+    if n_columns is None:
         counts = np.minimum(_in_fewer_columns(counts, min_df), n_texts)
     columns = np.flatnonzero(counts >= min_df).astype(np.uint32)
     if len(columns) == 0:
