@@ -155,16 +155,16 @@ def sentences() -> list[Result]:
 
 def sizes() -> list[Result]:
     """The same at 256 bits with other shares of the columns and other types."""
-    from bitclass.training import fit
+    from bitclass.training import compact
 
     texts, y, test, y_test = read_texts("clinc150_text")
     results = []
     # Not what the held-out rows allow, but what is asked for.
-    fit.MAX_LOSS_OF_ROUNDING, fit.MAX_LOSS_OF_COLUMNS = -np.inf, np.inf
+    compact._MAX_LOSS_OF_ROUNDING, compact._MAX_LOSS_OF_COLUMNS = -np.inf, np.inf
     with threadpool_limits(1), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
         for share in (1.0, 0.7, 0.5, 0.35, 0.25, 0.15):
-            fit.KEPT_SHARES = (share,)
+            compact._KEPT_SHARES = (share,)
             model = TextClassifier(256, n_jobs=1, random_state=0).fit(texts, y).packed()
             row: Result = {"columns kept": f"{share:.0%}", "columns": len(model.text.columns)}
             for projection in ("int8", "int4", "1bit"):

@@ -39,8 +39,9 @@ lengths = [32, 64, 128, 256]
 classifiers = [BinaryCodeClassifier(n_bits, random_state=0).fit(X, y) for n_bits in lengths]
 figure, panel = plt.subplots(figsize=(5, 3), layout="constrained")
 panel.plot(lengths, [classifier.score(X_test, y_test) for classifier in classifiers], "o-")
-panel.set(xscale="log", xticks=lengths, xlabel="bits", ylabel="accuracy, test passages")
-panel.set_xticklabels([str(n_bits) for n_bits in lengths])
+panel.set(xscale="log", xlabel="bits", ylabel="accuracy, test passages")
+panel.set_xticks(lengths, [str(n_bits) for n_bits in lengths])
+panel.minorticks_off()
 plt.show()
 
 # %%

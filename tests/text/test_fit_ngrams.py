@@ -46,6 +46,18 @@ def test_batches_equal_all_texts_at_once(first, second):
 
 
 @pytest.mark.parametrize(
+    ("n_words", "n_columns"), [(1000, 2**18), (20_000, 2**19), (100_000, 2**20)]
+)
+def test_there_are_more_columns_where_n_grams_would_share_them(n_words, n_columns):
+    words = [f"word{number}" for number in range(n_words)]
+    features = fit_ngrams([words, words], **OF_WORDS)
+    assert features.n_columns == n_columns
+    same = fit_ngrams([words, words], **OF_WORDS, n_columns=n_columns)
+    np.testing.assert_array_equal(features.columns, same.columns)
+    np.testing.assert_array_equal(features.idf, same.idf)
+
+
+@pytest.mark.parametrize(
     "texts", [["", "", " ?!"], ["one", "two words"], [], ["\udcff", b"\xff"] * 3]
 )
 def test_texts_without_a_column_to_keep_are_refused(texts):

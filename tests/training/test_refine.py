@@ -5,13 +5,14 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bitclass import BinaryCodeClassifier, PackedModel
 from bitclass.codes import pack
 from bitclass.hash_function import HashFunction
-from bitclass.training.closed_form import Kind, Whitenings, closed_form
+from bitclass.training.closed_form import Kind, Whitenings, WideWhitening, closed_form
 from bitclass.training.fit import _parts, fit_model, judged_groups
 from bitclass.training.refine import (
     Judged,
@@ -21,6 +22,7 @@ from bitclass.training.refine import (
     judge,
     refine,
 )
+from bitclass.training.sums import Sums
 
 from .learning import collected_of, problem, sample_of, sums_of
 from .learning import settings as settings_of
@@ -286,6 +288,22 @@ def test_drawn_rows_stand_in_for_what_few_rows_do_not_tell():
             assert len(A) == len(labels) == len(weights)
         np.testing.assert_allclose(np.exp(rows.log_shares).sum(), 1.0, rtol=1e-5)
     assert shares[0] > 0.05 > shares[1]
+
+
+def test_sparse_rows_lack_some_entries_at_each_visit():
+    random, y = np.random.default_rng(0), np.arange(512) % 4
+    X = sp.random_array((512, 3000), density=0.02, format="csr", dtype=np.float32, rng=random)
+    sums, sample = Sums.of_wide(3000), sample_of(X, y)
+    sums.add(X, y, np.ones(len(y)))
+    closed = closed_form(WideWhitening(sums, 10.0, sample, 16), 16, 0.7, 0, Kind("rotation"))
+    rows = _TrainingRows(closed, sample, 10**6, random)
+    entries = rows.rows[np.arange(512)].data
+    for _ in range(2):
+        visited = np.concatenate([b[0].data for b in itertools.islice(rows.batches(64), 8)])
+        assert len(visited) == len(entries)
+        assert np.mean(visited == 0) == pytest.approx(0.2, abs=0.02)
+        assert visited.sum() == pytest.approx(entries.sum(), rel=0.03)
+    np.testing.assert_array_equal(rows.rows[np.arange(512)].data, entries)
 
 
 def test_a_prior_moves_the_biases_alone():

@@ -6,18 +6,22 @@ from collections.abc import Iterable
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from bitclass._native.ngrams import Lengths, NgramFeatures, as_texts
 
 __all__ = ["csr_rows", "fit_ngrams"]
 
 MAX_IDF_POWER = 2
+# Numbers of columns by default, and how many there are for each n-gram that is kept, so that few
+# share one: see docs/decisions/0036-text.md.
+_MIN_COLUMNS, _MAX_COLUMNS, _COLUMNS_PER_NGRAM = 2**18, 2**20, 16
 
 
 def fit_ngrams(
     batches: Iterable[Iterable[str | bytes]],
     *,
-    n_columns: int = 2**18,
+    n_columns: int | None = None,
     char_ngrams: Lengths = (1, 3),
     word_ngrams: Lengths = (1, 2),
     min_df: int = 2,
@@ -30,8 +34,9 @@ def fit_ngrams(
     Parameters
     ----------
     batches : iterable of iterables of str or bytes
-    n_columns : int, default=2**18
-        Number of columns, a power of two from 256 to 2**20.
+    n_columns : int, optional
+        Number of columns, a power of two from 256 to 2**20. By default 2**18, or up to 2**20 if
+        there are so many n-grams that they would often share columns.
     char_ngrams : (int, int) or None, default=(1, 3)
         Minimum and maximum length of character n-grams, within words and their boundaries.
     word_ngrams : (int, int) or None, default=(1, 2)
@@ -61,12 +66,15 @@ def fit_ngrams(
         raise ValueError(
             f"idf_power must be a number from 0 to {MAX_IDF_POWER}, found {idf_power!r}"
         )
-    unweighted = NgramFeatures(n_columns, char_ngrams, word_ngrams)
+    n_counted = _MAX_COLUMNS if n_columns is None else n_columns
+    unweighted = NgramFeatures(n_counted, char_ngrams, word_ngrams)
     counts, n_texts = np.zeros(unweighted.n_columns, dtype=np.int64), 0
     for batch in batches:
         texts = as_texts(batch)
         counts += np.bincount(unweighted.rows(texts)[1], minlength=len(counts))
         n_texts += len(texts)
+    if n_columns is None:
+        counts = np.minimum(_in_fewer_columns(counts, min_df), n_texts)
     columns = np.flatnonzero(counts >= min_df).astype(np.uint32)
     if len(columns) == 0:
         raise ValueError(
@@ -74,7 +82,21 @@ def fit_ngrams(
             f"found none in {n_texts} texts, which may be empty or all different"
         )
     idf = (1.0 + np.log((1.0 + n_texts) / (1.0 + counts[columns]))) ** idf_power
-    return NgramFeatures(n_columns, char_ngrams, word_ngrams, columns, idf.astype(np.float32))
+    return NgramFeatures(len(counts), char_ngrams, word_ngrams, columns, idf.astype(np.float32))
+
+
+def _in_fewer_columns(counts: NDArray[np.int64], min_df: int) -> NDArray[np.int64]:
+    """Counts of texts in as few columns as there is room in for the n-grams that are kept.
+
+    The column of an n-gram is given by the leading bits of its hash, so half as many columns are
+    pairs of neighbours. A text with n-grams in both of a pair is counted twice.
+    """
+    while len(counts) > _MIN_COLUMNS:
+        fewer = counts.reshape(-1, 2).sum(axis=1)
+        if _COLUMNS_PER_NGRAM * np.count_nonzero(counts >= min_df) > len(fewer):
+            break
+        counts = fewer
+    return counts
 
 
 def csr_rows(features: NgramFeatures, texts: Iterable[str | bytes]) -> sp.csr_matrix:

@@ -65,8 +65,14 @@ _MAX_KERNEL_EPOCHS, _MAX_KERNEL_VISITS = 20, 400_000
 _ROWS_PER_STEP, _ROWS_PER_LARGE_STEP, _MANY_ROWS = 256, 512, 10_000
 # The same for sparse wide rows.
 _WIDE_EPOCHS, _MAX_WIDE_VISITS, _MIN_WIDE_VISITS = 8, 1_000_000, 50_000
-# The same if weights are class means: visits of each class, and classes per step to start from.
+# Share of the entries that a sparse row lacks at a visit. Classes are then told by more of their
+# columns, as other rows require and smaller projections: on held-out texts of CLINC-150, 0.171
+# nats instead of 0.178, and with 40 % of the columns 95.7 instead of 95.6 %; 0.4 gave 0.173 nats.
+_DROPPED_SHARE = 0.2
+# The same if weights are class means: visits of each class, and classes per step to start from; and
+# the factor on the learning rates.
 _EPOCHS_OF_CLASSES, _CLASSES_PER_STEP, _MAX_ROWS_OF_CLASS = 2, 128, 16
+_PEAK_OF_CLASSES = 1 / 3
 _ROWS_PER_BLOCK = 1024
 _TYPICALITY_QUANTILES = 256
 _MIN_DRAWN_SHARE = 1 / 32  # fewer drawn rows cost more than they bring
@@ -231,6 +237,14 @@ class _TrainingRows:
     def __len__(self) -> int:
         return len(self.y)
 
+    def _visited(self, chosen: NDArray[np.intp]) -> Any:
+        """Some rows; sparse ones without a random share of their entries."""
+        rows = self.rows[chosen]
+        if isinstance(rows, SparseRows):
+            stays = self._random.random(len(rows.data), np.float32) >= _DROPPED_SHARE
+            rows.data *= stays / np.float32(1.0 - _DROPPED_SHARE)
+        return rows
+
     def batches(
         self, n_per_step: int
     ) -> Iterator[tuple[Any, NDArray[np.intp], NDArray[np.float32]]]:
@@ -241,7 +255,7 @@ class _TrainingRows:
             order = self._random.permutation(len(self))
             for start in range(0, len(self) - n_real + 1, n_real):
                 chosen = order[start : start + n_real]
-                rows, y, weights = self.rows[chosen], self.y[chosen], self._weights[chosen]
+                rows, y, weights = self._visited(chosen), self.y[chosen], self._weights[chosen]
                 if n_drawn:
                     drawn = self._random.choice(
                         len(self._drawn_classes), n_drawn, p=self._drawn_classes
@@ -275,7 +289,7 @@ class _RowsOfClasses(_TrainingRows):
                 lengths = np.minimum(counts[classes], _MAX_ROWS_OF_CLASS)
                 skipped = starts[classes] - (np.cumsum(lengths) - lengths)
                 chosen = order[np.arange(int(lengths.sum())) + np.repeat(skipped, lengths)]
-                yield self.rows[chosen], self.y[chosen], self._weights[chosen]
+                yield self._visited(chosen), self.y[chosen], self._weights[chosen]
 
 
 class _SparseCoordinates:
@@ -368,6 +382,8 @@ def refine(settings: Settings, closed: ClosedForm, sample: Sample, judged: Sampl
     n_steps = max(1, n_visits // n_per_step)
     # The less the rows say about the class means, the less far they lead from the closed form.
     peak = (1.0 - rows.drawn_share) ** 2
+    if isinstance(rows, _RowsOfClasses):
+        peak = _PEAK_OF_CLASSES
     steps = _start(settings, closed, rows, Schedule(n_steps, peak), random)
     A_judged = _coordinates(whitening, judged) if len(judged) else None
     y_judged = np.searchsorted(whitening.sums.classes, judged.labels)

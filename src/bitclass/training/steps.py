@@ -58,8 +58,9 @@ _STEPS_BETWEEN_REFITS, _CLASSES_PER_REFIT_STEP = 16, 4096
 # Sparse rows: learning rate in units of the root mean square of the projection, and the number of
 # entries per row above which steps are smaller, because those of shared columns add up.
 _RATE_OF_COLUMNS, _ENTRIES_PER_ROW = 0.6, 256
-# Nearest classes of each class that are in the same mini-batch, if weights are class means.
-_NEAR_CLASSES = 3
+# Nearest classes of each class that are in the same mini-batch, if weights are class means, and how
+# often they are found anew.
+_NEAR_CLASSES, _SEARCHES = 3, 10
 
 #: Signs (C, r) of the class means for the present projection.
 ClassMeans = Callable[[], NDArray[np.int8]]
@@ -358,6 +359,10 @@ class MeanSteps(Steps):
     classes of the mini-batch. If it were part of its own class mean, the projection would learn to
     recognise rows it has seen.
     """
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._between_refits = 1 + self._schedule.n_steps // _SEARCHES
 
     def near_classes(self, classes: NDArray[np.intp]) -> NDArray[np.intp]:
         """Some classes and those nearest to them, ascending."""
