@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from bitclass.io.columns import choose_columns, find_column
+from bitclass.io.columns import choose_columns
 from bitclass.io.labels import label_dtype
 from bitclass.io.source import Batch, DataFileError, Request, Source, reading
 
@@ -32,9 +32,7 @@ class NpzSource(Source):
             if not arrays:
                 raise DataFileError(f"{path}: contains no arrays")
             kinds = {name: _kind(array) for name, array in arrays.items()}
-            self.columns = [find_column(path, list(kinds), name) for name in request.columns]
-            request = replace(request, columns=tuple(self.columns), feature_names=None)
-            self.features, self.label, self.notes = choose_columns(path, kinds, (), request)
+            choose_columns(self, kinds, replace(request, feature_names=None))
             if self.features:
                 self._set_features(self.features[0], arrays[self.features[0]])
             vectors = [name for name in (self.label, *self.columns) if name is not None]

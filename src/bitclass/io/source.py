@@ -6,7 +6,6 @@ Any error in a file is a `DataFileError`, a single line that names the file.
 from __future__ import annotations
 
 import gzip
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,13 +29,7 @@ __all__ = [
 
 _MAX_NAMES = 20
 _MAX_CHARACTERS = 300
-# The first bytes of files that would otherwise be read as text without an error.
-_COMPRESSED = {
-    "bzip2": rb"BZh[1-9]1AY&SY",
-    "xz": rb"\xfd7zXZ\x00",
-    "Zstandard": rb"\x28\xb5\x2f\xfd",
-    "zip": rb"PK\x03\x04",
-}
+_PEEKED = 4096
 
 
 @dataclass(frozen=True)
@@ -144,15 +137,16 @@ class Source(ABC):
     n_features = 0
     is_sparse = False  # whether the features are CSR arrays
     dtype: np.dtype[Any] = np.dtype(np.float64)  # of the features
-    features: Sequence[str] = ()  # the feature columns, or the feature array
     has_names = False  # whether `features` are feature names, to be matched by name
-    label: str | None = None  # the label column or array
     label_dtype: np.dtype[Any] | None = None
-    columns: Sequence[str] = ()  # name of each of the `columns` of the request
+    # Set by `choose_columns`: names of columns or arrays, and what was found by name or skipped.
+    features: Sequence[str] = ()
+    label: str | None = None
+    columns: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.notes: list[str] = []  # what was found by name, and what was skipped
 
     @abstractmethod
     def read(self, rows_per_piece: int) -> Iterator[Batch]:
@@ -224,7 +218,7 @@ def open_text(path: Path) -> IO[bytes]:
     Raises
     ------
     DataFileError
-        If the file is compressed in another way, or is UTF-16 or UTF-32 and not UTF-8.
+        If the file starts with bytes that no text contains.
 
     Examples
     --------
@@ -236,22 +230,16 @@ def open_text(path: Path) -> IO[bytes]:
     b'x,label'
     """
     with path.open("rb") as file:
-        start = file.read(16)
-    for name, pattern in _COMPRESSED.items():
-        if re.match(pattern, start):
-            raise DataFileError(
-                f"{path}: is compressed by {name}; decompress it, or compress it by gzip"
-            )
-    open_file: Any = gzip.open if start.startswith(b"\x1f\x8b") else open
+        is_gzip = file.read(2) == b"\x1f\x8b"
+    open_file: Any = gzip.open if is_gzip else open
     stream = open_file(path, "rb")
     try:
         with reading(path, "gzip"):
-            start = stream.peek(2)[:2]
-        # With a byte order mark, or without one if it starts with an ASCII character.
-        if start in (b"\xff\xfe", b"\xfe\xff") or (len(start) == 2 and 0 in start):
+            start = stream.peek(_PEEKED)[:_PEEKED]
+        if b"\0" in start:
             raise DataFileError(
-                f"{path}: is not UTF-8 but UTF-16 or UTF-32; convert it, for example with "
-                "iconv -f UTF-16 -t UTF-8"
+                f"{path}: is not UTF-8 text, but UTF-16 or not text at all; convert it, for "
+                "example with iconv -f UTF-16 -t UTF-8; of compressed files, those of gzip are read"
             )
     except DataFileError:
         stream.close()
