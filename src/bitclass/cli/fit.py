@@ -62,8 +62,8 @@ def command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Images: cnn (the default) or onnx:FILE, with options as in cnn,size=160. Texts, "
-            "instead of n-grams: model2vec:MODEL or sentence-transformers:MODEL.",
+            help="Images: cnn (the default), cnn:SIZE or onnx:FILE. Texts, instead of n-grams: "
+            "model2vec:MODEL or sentence-transformers:MODEL.",
         ),
     ] = None,
     bits: Annotated[
@@ -103,7 +103,7 @@ def command(
         raise UsageError(f"--model {model}: names ending in .sums.safetensors are for sums")
     network = None
     if extractor is not None and extractor.startswith("onnx:"):
-        network = Path(extractor.removeprefix("onnx:").partition(",")[0])
+        network = Path(extractor.removeprefix("onnx:"))
     others = () if groups is None else (groups,)
     row_options = RowOptions(features, labels, text, weights, others, header=not no_header)
     read = files_in([*data, row_options.labels_file])
@@ -150,11 +150,11 @@ def command(
 
 
 def _text_classifier(extractor: str | None, parameters: dict[str, Any]) -> BinaryCodeClassifier:
-    from bitclass.text import TextClassifier, embeddings_named
+    from bitclass.text import SentenceEmbeddings, TextClassifier
 
     try:
         if extractor is not None:
-            embeddings_named(extractor)
+            SentenceEmbeddings(extractor)
     except ValueError as error:
         raise UsageError(f"--extractor: {error}") from error
     return TextClassifier(embedding=extractor, **parameters)

@@ -321,7 +321,7 @@ class TextClassifier(BinaryCodeClassifier):
     def _set_extractor(self, batches: Iterable[Texts]) -> None:
         """Choose how texts become rows; n-grams are counted in all batches."""
         if self.embedding is not None:
-            self._extractor = SentenceEmbeddings.of(self.embedding)
+            self._extractor = SentenceEmbeddings(self.embedding)
             return
         if self.kernel is not None:
             raise ValueError(f"kernel={self.kernel!r} needs an embedding, found embedding=None")
