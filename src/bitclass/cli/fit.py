@@ -73,10 +73,6 @@ def command(
         bool | None,
         _training(help="Refine by gradient descent; by default if there are enough rows."),
     ] = None,
-    kernel: Annotated[
-        Literal["rbf"] | None,
-        _training(metavar="rbf", help="Train on similarities to centres of clusters."),
-    ] = _DEFAULTS["kernel"],
     class_weight: Annotated[
         Literal["balanced"] | None,
         _training(
@@ -112,7 +108,6 @@ def command(
     parameters: dict[str, Any] = {
         "n_bits": bits,
         "refine": _DEFAULTS["refine"] if refine is None else refine,
-        "kernel": kernel,
         "class_weight": class_weight,
         "prior": prior,
         "keep_sums": keep_sums,

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from bitclass.io.columns import choose_columns
+from bitclass.io.columns import Request, choose_columns
 from bitclass.io.labels import label_dtype
-from bitclass.io.source import Batch, DataFileError, Request, Source, reading
+from bitclass.io.source import Batch, DataFileError, Source, reading
 
 __all__ = ["NpySource", "NpzSource"]
 
@@ -24,7 +24,7 @@ class NpzSource(Source):
     format_name = "NumPy npz"
 
     def __init__(self, path: Path, request: Request) -> None:
-        super().__init__(path)
+        self.path = path
         with reading(path, self.format_name):
             arrays = self._arrays()
             if not arrays:

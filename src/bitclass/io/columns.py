@@ -9,17 +9,36 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
-from bitclass.io.source import DataFileError, Request, Source, listed
+from bitclass.io.source import DataFileError, Source, listed
 
-__all__ = ["choose_columns"]
+__all__ = ["Request", "choose_columns"]
 
 _LABEL = re.compile(r"(?i)y|labels|label|targets|target|classes|class")
 _ID = re.compile(r"(?i:(.*[_\-. ])?(id|idx|uuid)|index)|.*[a-z](Id|ID)")
 # What pandas calls an index that has no name, in CSV and in other files.
 _INDEX = re.compile(r"Unnamed: .*|__index_level_[0-9]+__")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to read, the same for all files."""
+
+    # Names, positions or patterns; empty to find them, False for none.
+    features: tuple[str, ...] | Literal[False] = ()
+    labels: str | Literal[False] | None = None
+    columns: tuple[str, ...] = ()  # all that are neither features nor labels
+    feature_names: tuple[str, ...] | None = None  # of a model
+    n_features: int | None = None
+    header: bool = True  # whether CSV files start with column names
+
+    @property
+    def only_labels(self) -> bool:
+        """Whether the file holds labels and nothing else."""
+        return self.features is False and not self.columns
 
 
 def _find_column(path: Path, names: Sequence[str], wanted: str) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bitclass.io.columns import choose_columns
+from bitclass.io.columns import Request, choose_columns
 from bitclass.io.labels import common_dtype, infer_dtype
-from bitclass.io.source import Batch, DataFileError, Request, Source, open_text, reading
+from bitclass.io.source import Batch, DataFileError, Source, open_text, reading
 
 __all__ = ["LinesSource"]
 
@@ -23,7 +23,7 @@ class LinesSource(Source):
     format_name = "lines"
 
     def __init__(self, path: Path, request: Request) -> None:
-        super().__init__(path)
+        self.path = path
         choose_columns(self, {"line": "text"}, request)
         dtypes = []
         for piece in self.read(0):

@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 
 from bitclass._warn import how_to_install
 from bitclass.arrays import first_not_finite
+from bitclass.io.columns import Request
 from bitclass.io.labels import common_dtype, convert, label_dtype
 from bitclass.io.source import (
     Batch,
     DataFileError,
-    Request,
     Source,
     join_batches,
     listed,
-    reading,
 )
 
 __all__ = ["FORMATS", "FileRows", "Rows", "format_of", "open_rows"]
@@ -471,11 +470,11 @@ def _files(paths: PathLike | Sequence[PathLike], format: str | None) -> list[Pat
 def _open_files(paths: Sequence[Path], format: str | None, request: Request) -> list[Source]:
     """Open files of one format; the first determines the label and the columns of all."""
     for path in paths:
-        with reading(path, "a file"):
-            n_bytes = path.stat().st_size
+        if not path.exists():
+            raise DataFileError(f"{path}: no such file or folder")
         if not path.is_file():  # opening a pipe would wait for its writer
             raise DataFileError(f"{path}: is not a file")
-        if n_bytes == 0:
+        if path.stat().st_size == 0:
             raise DataFileError(f"{path}: is empty")
     format = _common_format(paths, format)
     module, _, name = FORMATS[format][0].partition(".")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 __all__ = [
     "Batch",
     "DataFileError",
-    "Request",
     "Source",
     "join_batches",
     "listed",
@@ -111,28 +110,11 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
     )
 
 
-@dataclass(frozen=True)
-class Request:
-    """What to read, the same for all files."""
-
-    # Names, positions or patterns; empty to find them, False for none.
-    features: tuple[str, ...] | Literal[False] = ()
-    labels: str | Literal[False] | None = None
-    columns: tuple[str, ...] = ()  # all that are neither features nor labels
-    feature_names: tuple[str, ...] | None = None  # of a model
-    n_features: int | None = None
-    header: bool = True  # whether CSV files start with column names
-
-    @property
-    def only_labels(self) -> bool:
-        """Whether the file holds labels and nothing else."""
-        return self.features is False and not self.columns
-
-
 class Source(ABC):
     """A file that is open only while rows are read; its constructor takes a path and a request."""
 
     format_name: str
+    path: Path
     n_rows = 0
     n_features = 0
     is_sparse = False  # whether the features are CSR arrays
@@ -144,9 +126,6 @@ class Source(ABC):
     label: str | None = None
     columns: Sequence[str] = ()
     notes: Sequence[str] = ()
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
 
     @abstractmethod
     def read(self, rows_per_piece: int) -> Iterator[Batch]:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bitclass.io.columns import choose_columns
+from bitclass.io.columns import Request, choose_columns
 from bitclass.io.labels import INTEGER
-from bitclass.io.source import Batch, DataFileError, Request, Source, open_text, reading
+from bitclass.io.source import Batch, DataFileError, Source, open_text, reading
 
 __all__ = ["SvmlightSource", "set_widths"]
 
@@ -36,7 +36,7 @@ class SvmlightSource(Source):
     first_index = 0
 
     def __init__(self, path: Path, request: Request) -> None:
-        super().__init__(path)
+        self.path = path
         kinds = {"features": "list", "label": "number"}
         choose_columns(self, kinds, replace(request, feature_names=None))
         self.low, self.high = -1, -1

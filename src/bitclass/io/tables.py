@@ -23,9 +23,9 @@ import pyarrow.json
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from bitclass.io.columns import choose_columns
+from bitclass.io.columns import Request, choose_columns
 from bitclass.io.labels import TEXT, common_dtype, infer_dtype, label_dtype
-from bitclass.io.source import Batch, DataFileError, Request, Source, listed, open_text, reading
+from bitclass.io.source import Batch, DataFileError, Source, listed, open_text, reading
 
 __all__ = ["ArrowSource", "CsvSource", "JsonSource", "ParquetSource"]
 
@@ -42,7 +42,7 @@ class TableSource(Source):
     _examples: Mapping[str, str] = {}  # values of text columns, for error messages
 
     def __init__(self, path: Path, request: Request) -> None:
-        super().__init__(path)
+        self.path = path
         with reading(path, self.format_name):
             self._schema = self._read_schema(request)
             names = self._schema.names
