@@ -6,7 +6,8 @@ import io
 import sys
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import IO, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import (
@@ -23,6 +24,9 @@ from rich.text import Text
 from bitclass._warn import printable
 from bitclass.report import Epoch, Report
 
+if TYPE_CHECKING:
+    from bitclass.model import PackedModel
+
 __all__ = [
     "ProgressBars",
     "as_text",
@@ -30,6 +34,7 @@ __all__ = [
     "format_size",
     "pluralise",
     "print_lines",
+    "print_model",
     "progress_bars",
     "show_table",
 ]
@@ -71,6 +76,14 @@ def format_size(n_bytes: int) -> str:
     ('2.2 kB', '2.15 MB')
     """
     return f"{n_bytes / 1e3:.1f} kB" if n_bytes < 100_000 else f"{n_bytes / 1e6:.2f} MB"
+
+
+def print_model(path: Path, model: PackedModel) -> None:
+    """Print what was written."""
+    print_lines(
+        f"wrote   {path}, {format_size(path.stat().st_size)}: {len(model.classes):,} classes, "
+        f"{model.n_bits} bits"
+    )
 
 
 def describe_training(summary: Mapping[str, Any]) -> str:
