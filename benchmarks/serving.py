@@ -37,7 +37,7 @@ LABELS = np.array([f"n{i:08d}" for i in range(N_CLASSES)])
 NOTE = (
     f"{N_CLASSES:,} classes, {N_FEATURES} features, {N_BITS} bits. Each service is one process, "
     "all clients are another, and connections are kept alive. Services alternate; the results are "
-    "medians over rounds. Both sides use one thread per prediction (`--jobs 1`, "
+    "medians over rounds. Both sides use one thread per prediction (`BITCLASS_NUM_THREADS=1`, "
     "`OPENBLAS_NUM_THREADS=1`; with OpenBLAS's default, LinearSVC behind a thread pool is many "
     "times slower). JSON: POST /predict. Binary: FP32 tensors of the Open Inference Protocol. "
     "Memory: sum of the proportional set sizes (PSS), in which a page shared by n processes counts "
@@ -93,7 +93,8 @@ class Running(NamedTuple):
 @contextmanager
 def running(*command: str) -> Iterator[Running]:
     """Run a service in a subprocess."""
-    env = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "BITCLASS_NUM_THREADS")
+    env = os.environ | dict.fromkeys(names, "1")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
     try:
         assert process.stdout is not None
@@ -202,7 +203,7 @@ def measure_rates(path: Path, rounds: int, seconds: float) -> list[dict[str, Any
 
 def serving(path: Path, *options: str) -> AbstractContextManager[Running]:
     command = str(Path(sys.executable).with_name("bitclass"))
-    return running(command, "serve", str(path), "--port", "0", "--jobs", "1", *options)
+    return running(command, "serve", str(path), "--port", "0", *options)
 
 
 def measure_memory(path: Path) -> list[dict[str, Any]]:

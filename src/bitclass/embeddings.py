@@ -6,7 +6,6 @@ import importlib
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from bitclass.storage import check_extractor, extractor_of
 
-__all__ = ["SentenceEmbeddings", "embeddings_named", "recorded_embeddings"]
+__all__ = ["SentenceEmbeddings", "recorded_embeddings"]
 
 # Module, class and constructor of each library; both load a model by name or folder.
 _LIBRARIES = {
@@ -24,56 +23,40 @@ _LIBRARIES = {
 }
 
 
-@dataclass(frozen=True)
 class SentenceEmbeddings:
-    """Text embeddings by a model of `model2vec` or `sentence-transformers`.
+    """Text embeddings by a model of `model2vec` or `sentence-transformers`, or by any other.
 
     Parameters
     ----------
-    library : {"model2vec", "sentence-transformers"}
-    model : str
-        Folder of a model, or its name on the library's hub; it is downloaded on first use.
+    model : str, or object with a method `encode` from a list of str to an array (n, d)
+        Either ``"model2vec:MODEL"`` or ``"sentence-transformers:MODEL"``, with the folder of a
+        model, or its name on the library's hub; it is downloaded on first use.
 
     Examples
     --------
-    >>> embeddings = SentenceEmbeddings("model2vec", "minishlab/potion-base-8M")
+    >>> embeddings = SentenceEmbeddings("model2vec:minishlab/potion-base-8M")
     >>> embeddings.rows(["book a table for two"]).shape  # doctest: +SKIP
     (1, 256)
     """
 
-    library: str
-    model: str
-
-    @classmethod
-    def of(cls, embedding: Any) -> SentenceEmbeddings:
-        """Embeddings by a model in memory, or by the one that a text names.
-
-        Parameters
-        ----------
-        embedding : str, or object with a method `encode` from a list of str to an array (n, d)
-            A text is that of `embeddings_named`.
-        """
-        if isinstance(embedding, str):
-            return embeddings_named(embedding)
-        if not callable(getattr(embedding, "encode", None)):
-            raise ValueError(
-                "embedding must be a model with a method encode, or a text such as "
-                f"'model2vec:FOLDER', found {embedding!r:.80}"
-            )
-        found = cls.__new__(cls)
-        found.__dict__.update(library=type(embedding).__module__, model=type(embedding).__name__)
-        found.__dict__["_model"] = embedding
-        return found
-
-    def __post_init__(self) -> None:
-        if self.library not in _LIBRARIES:
-            raise ValueError(f"library must be one of {list(_LIBRARIES)}, found {self.library!r}")
+    def __init__(self, model: Any) -> None:
+        if not isinstance(model, str):
+            if not callable(getattr(model, "encode", None)):
+                raise ValueError(
+                    "embedding must be a model with a method encode, or a text such as "
+                    f"'model2vec:FOLDER', found {model!r:.80}"
+                )
+            self.name, self._model = type(model).__name__, model
+            return
+        self.name = model
+        self._library, _, self._place = model.partition(":")
         # The libraries also accept URLs, but a model file must not choose what is downloaded.
-        is_name = isinstance(self.model, str) and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self.model)
-        if not is_name and not (isinstance(self.model, str) and os.path.isdir(self.model)):
+        is_name = re.fullmatch(r"[\w.-]+(/[\w.-]+)?", self._place) is not None
+        if self._library not in _LIBRARIES or not (is_name or os.path.isdir(self._place)):
+            expected = " or ".join(f"{name}:MODEL" for name in _LIBRARIES)
             raise ValueError(
-                f"model must be the folder or name of a {self.library} model, "
-                f"found {self.model!r:.80}"
+                f"unknown extractor {model!r:.80}; expected {expected}, with the folder or name of "
+                "a model"
             )
 
     @cached_property
@@ -98,56 +81,34 @@ class SentenceEmbeddings:
         try:
             found = np.asarray(model.encode(readable), dtype=np.float32)
         except Exception as error:  # each library has its own error types
-            raise ValueError(f"{self.library}:{self.model} cannot embed texts: {error}") from error
+            raise ValueError(f"{self.name} cannot embed texts: {error}") from error
         if found.ndim != 2 or len(found) != len(texts) or not np.isfinite(found).all():
             raise ValueError(
-                f"{self.library}:{self.model} must return {len(texts)} finite rows, "
-                f"found an array of shape {found.shape}"
+                f"{self.name} must return {len(texts)} finite rows, found an array of shape "
+                f"{found.shape}"
             )
         return found
 
     def specification(self) -> dict[str, str]:
         """The description of these embeddings in a model file, as JSON values."""
-        model = os.path.abspath(self.model) if os.path.isdir(self.model) else self.model
-        return {"kind": self.library, "model": model}
+        is_folder = os.path.isdir(self._place)
+        model = os.path.abspath(self._place) if is_folder else self._place
+        return {"kind": self._library, "model": model}
 
     @cached_property
     def _model(self) -> Any:
-        module, name, constructor = _LIBRARIES[self.library]
+        module, name, constructor = _LIBRARIES[self._library]
         try:
             found = getattr(importlib.import_module(module), name)
         except ImportError as error:
             raise ImportError(
-                f"{self.library}:{self.model} requires {self.library}; install it with: pip "
-                f"install {self.library} ({error})"
+                f"{self.name} requires {self._library}; install it with: pip install "
+                f"{self._library} ({error})"
             ) from error
         try:
-            return getattr(found, constructor)(self.model) if constructor else found(self.model)
+            return getattr(found, constructor)(self._place) if constructor else found(self._place)
         except Exception as error:  # unknown names, failed downloads, damaged folders
-            raise ValueError(f"{self.library} cannot load {self.model!r}: {error}") from error
-
-
-def embeddings_named(text: str) -> SentenceEmbeddings:
-    """Create embeddings from a text such as ``model2vec:FOLDER``.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    SentenceEmbeddings
-
-    Examples
-    --------
-    >>> embeddings_named("sentence-transformers:all-MiniLM-L6-v2").library
-    'sentence-transformers'
-    """
-    library, colon, model = text.partition(":")
-    if library not in _LIBRARIES or not colon or not model:
-        expected = " or ".join(f"{name}:MODEL" for name in _LIBRARIES)
-        raise ValueError(f"unknown extractor {text!r}; expected {expected}")
-    return SentenceEmbeddings(library, model)
+            raise ValueError(f"cannot load {self.name!r}: {error}") from error
 
 
 def recorded_embeddings(
@@ -176,7 +137,7 @@ def recorded_embeddings(
     if entry is None or entry["kind"] not in _LIBRARIES:
         return None
     entry = check_extractor(entry, folder, allow_external=allow_external)
-    return SentenceEmbeddings(entry["kind"], entry["model"])
+    return SentenceEmbeddings(f"{entry['kind']}:{entry['model']}")
 
 
 def _readable(text: Any, i: int) -> str:

@@ -79,7 +79,7 @@ CASES = {
     "not a model": (("predict", "no_model.safetensors", "good.npz"), 1, ["no_model.safetensors"]),
     "top too large": ((*PREDICT, "good.npz", "--top", 5, "--out", "new.csv"), 2, ["--top 5", 4]),
     "unknown extension": (
-        (*PREDICT, "nan.npz", "--out", "new.xlsx"), 2, ["new.xlsx", ".csv", ".parquet"],
+        (*PREDICT, "nan.npz", "--out", "new.xlsx"), 2, ["new.xlsx", ".csv", ".jsonl"],
     ),
     "json in csv": ((*PREDICT, "nan.npz", "--json", "--out", "new.csv"), 2, [".jsonl"]),
     "identifier of arrays": ((*PREDICT, "good.npz", "--id", "key"), 1, ["good.npz", "'key'"]),
@@ -283,7 +283,7 @@ def test_an_interrupt_while_the_command_is_imported_ends_it_quietly(tmp_path):
             preexec_fn=heed_interrupts,
         )
 
-    for module in ("bitclass.cli.app", "typer", "bitclass.cli.saving"):
+    for module in ("typer", "bitclass.cli.saving"):
         done = run(module)
         assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
     assert run("none").returncode == 0, "no interrupt, and yet it ended"

@@ -126,7 +126,7 @@ BAD = {
     "no such folder": (("fit", "absent", *FIT), 1, ["absent", "no such"]),
     "no images": (("fit", "empty", *FIT), 1, ["empty", "no images"]),
     "unknown extractor": (("fit", "test", *FIT[:-1], "sift"), 2, ["--extractor", "'sift'", "cnn"]),
-    "unknown option": (("fit", "test", *FIT[:-1], "cnn,bits=3"), 2, ["'bits'"]),
+    "unknown option": (("fit", "test", *FIT[:-1], "cnn:big"), 2, ["'cnn:big'"]),
     "a network that is not there": (("fit", "test", *FIT[:-1], "onnx:no.onnx"), 2, ["no.onnx"]),
     "no classes": (("fit", "unsorted", *FIT), 2, ["unsorted", "no labels", "folder per class"]),
     "an option for rows": (("fit", "test", *FIT, "--labels", "y"), 2, ["--labels applies to"]),

@@ -55,7 +55,6 @@ def whole(side=48):
         "clear.png": encoded(image.convert("RGBA"), "PNG"),
         "deep.png": encoded(pixels[:, :, 0].astype(np.uint16) * 257, "PNG"),
         "deep.tiff": encoded(pixels[:, :, 0].astype(np.uint16) * 257, "TIFF"),
-        "float.tiff": encoded((pixels[:, :, 0] / 255).astype(np.float32), "TIFF"),
         "moving.gif": encoded(image, "GIF", save_all=True, append_images=[image.rotate(90)] * 3),
         "web.webp": encoded(image, "WEBP", quality=90),
         "old.bmp": encoded(image, "BMP"),
@@ -75,6 +74,6 @@ def broken():
         "claims.png": png_claiming(100_000, 100_000),
         "claims less.png": png_claiming(9_000, 9_000),
         "bomb.png": bomb(),
-        "nan.tiff": encoded(np.full((8, 8), np.nan, dtype=np.float32), "TIFF"),
+        "float.tiff": encoded(np.ones((8, 8), dtype=np.float32), "TIFF"),
         "script.png": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\nshowpage\n",
     }

@@ -46,9 +46,9 @@ def parquet_categories(path, X, y):
     pa.parquet.write_table(table, path)
 
 
-def arrow(path, X, y, new_writer):
+def arrow(path, X, y):
     table = list_table(X, y, fixed=False)
-    with pa.OSFile(str(path), "wb") as sink, new_writer(sink, table.schema) as writer:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table, max_chunksize=6)
 
 
@@ -82,21 +82,18 @@ def json_columns(path, X, y):
     path.write_bytes(gzip.compress("\n".join(lines).encode()))
 
 
-# The extension and the writer of each format. Labels of the first two are in separate files.
+# The extension and the writer of each format. Labels of the first two are in a separate file.
 MAKERS = {
     "npy": (".npy", lambda path, X, y: np.save(path, X)),
     "npz_sparse": (".npz", lambda path, X, y: sp.save_npz(path, sp.csr_array(X))),
     "npz": (".npz", lambda path, X, y: np.savez(path, X=X, y=y)),
-    "npz_deflated": (
-        ".npz", lambda path, X, y: np.savez_compressed(path, features=X, labels=y[:, None]),
-    ),
-    "npz_deflated_fortran": (
+    "npz_other_layout": (
         ".npz",
-        lambda path, X, y: np.savez_compressed(path, X_train=np.asfortranarray(X), y_train=y),
-    ),
-    "npz_big_endian": (
-        ".npz",
-        lambda path, X, y: np.savez(path, X=X.astype(">f4"), y=y.astype(y.dtype.newbyteorder(">"))),
+        lambda path, X, y: np.savez_compressed(
+            path,
+            features=np.asfortranarray(X.astype(X.dtype.newbyteorder(">"))),
+            labels=y[:, None].astype(y.dtype.newbyteorder(">")),
+        ),
     ),
     "parquet_fixed": (
         ".parquet",
@@ -112,8 +109,7 @@ MAKERS = {
         ".parquet", lambda path, X, y: pa.parquet.write_table(column_table(X, y), path),
     ),
     "parquet_categories": (".parquet", parquet_categories),
-    "arrow_file": (".arrow", lambda path, X, y: arrow(path, X, y, pa.ipc.new_file)),
-    "arrow_stream": (".arrow", lambda path, X, y: arrow(path, X, y, pa.ipc.new_stream)),
+    "arrow": (".arrow", arrow),
     "feather": (
         ".feather",
         lambda path, X, y: pa.feather.write_feather(
@@ -140,13 +136,11 @@ def label_kinds(name):
 def make(name, folder, X, y, cuts=()):
     """Write the rows to one file, or several split at `cuts`; returns arguments of `open_rows`."""
     extension, write = MAKERS[name]
-    paths, label_paths = [], []
+    paths = []
     for part, (start, stop) in enumerate(itertools.pairwise([0, *cuts, len(X)])):
         paths.append(folder / f"part{part}{extension}")
         write(paths[-1], X[start:stop], y[start:stop])
-        label_paths.append(folder / f"part{part}_labels.npy")
-        if name in ("npy", "npz_sparse"):
-            np.save(label_paths[-1], y[start:stop])
     if name in ("npy", "npz_sparse"):
-        return paths, {"labels_file": label_paths}
+        np.save(folder / "labels.npy", y)
+        return paths, {"labels_file": folder / "labels.npy"}
     return paths, {"labels": 2, "header": False} if name == "csv_without_header" else {}

@@ -47,7 +47,7 @@ def test_unknown_extensions_and_formats(tmp_path):
     assert_refused(path, "unknown extension", "parquet (.parquet .pq)", "svmlight (.svm")
     assert_refused(path, "unknown format='excel'", "csv (.csv", format="excel")
     assert open_rows(path, format="svmlight").n_rows == 1
-    assert_refused(write(tmp_path / "a.txt", "a\n"), "contains lines of text")
+    assert_refused(write(tmp_path / "a.txt", "a\n"), "'line'; name a column of texts with --text")
     (tmp_path / "folder").mkdir()
     assert_refused(tmp_path / "folder", "no file in this folder has a known extension")
     os.mkfifo(tmp_path / "a.npy")
@@ -121,7 +121,7 @@ ARRAYS = [
     ({"X": X, "y": Y[:5]}, "contains 5 labels 'y', but 6 rows"),
     ({"X": X, "y": np.eye(6)}, "labels 'y' have shape (6, 6)"),
     ({"X": X, "y": np.arange(6) * 1j}, "labels 'y' have type complex128"),
-    ({"X": X, "y": np.array([b"a", b"\xff"] * 3)}, "labels 'y' are not UTF-8 text"),
+    ({"X": X, "y": np.array([b"a", b"\xff"] * 3)}, "'utf-8' codec can't decode byte 0xff"),
     ({"x": Y, "y": Y}, "no column contains numbers"),
 ]
 TABLES = [
@@ -151,9 +151,9 @@ def test_invalid_arrays_and_tables(tmp_path):
 def test_wrong_widths(tmp_path):
     np.save(tmp_path / "a.npy", X)
     np.save(tmp_path / "b.npy", X[:, :1])
-    with pytest.raises(DataFileError, match=r"b.npy: has 1 features per row, but .*a.npy has 2"):
+    with pytest.raises(DataFileError, match=r"b.npy: has 1 features per row .*a.npy has 2"):
         open_rows([tmp_path / "a.npy", tmp_path / "b.npy"])
-    assert_refused(tmp_path / "a.npy", "has 2 features per row, expected 3", n_features=3)
+    assert_refused(tmp_path / "a.npy", "has 2 features per row (dense), expected 3", n_features=3)
     path = write(tmp_path / "a.svm", "1 1:1\n1 9:1\n")
     assert_refused(path, "has index 9, but 5 features have indices 1 to 5", n_features=5)
     assert_refused(write(path, "# nothing\n\n"), "has no rows")
@@ -169,25 +169,24 @@ def test_pickles_are_not_opened(tmp_path):
     np.save(tmp_path / "a.npy", objects, allow_pickle=True)
     np.savez(tmp_path / "a.npz", X=objects)
     np.savez(tmp_path / "b.npz", X=X[:2], y=objects[0])
-    for name, words in (("a.npy", "dtype=str"), ("a.npz", "object"), ("b.npz", "dtype=str")):
+    for name, words in (("a.npy", "objects"), ("a.npz", "Object"), ("b.npz", "Object")):
         assert_refused(tmp_path / name, words)
     assert not (tmp_path / "sprung").exists()
 
 
 @pytest.mark.parametrize(
-    ("indices", "pointers"), [([0, 9], [0, 1, 2]), ([0, -1], [0, 1, 2]), ([0, 1], [0, 2, 1])]
+    "parts",
+    [
+        {"indices": [0, 9], "indptr": [0, 1, 2], "format": b"csr"},
+        {"indices": [0, -1], "indptr": [0, 1, 2], "format": b"csr"},
+        {"indices": [0, 1], "indptr": [0, 2, 1], "format": b"csr"},
+        {"row": [0, 9], "col": [0, 1], "format": b"coo"},
+        {"row": [0, -1], "col": [0, 1], "format": b"coo"},
+    ],
 )
-def test_sparse_indices_are_checked(tmp_path, indices, pointers):
-    parts = {"data": np.ones(2), "indices": indices, "indptr": pointers}
-    np.savez(tmp_path / "a.npz", **parts, shape=[2, 2], format=b"csr")
+def test_sparse_indices_are_checked(tmp_path, parts):
+    np.savez(tmp_path / "a.npz", data=np.ones(2), shape=[2, 2], **parts)
     assert_refused(tmp_path / "a.npz")
-
-
-@pytest.mark.parametrize("wrong", [9, -1])
-def test_coordinates_of_sparse_entries_are_checked(tmp_path, wrong):
-    parts = {"data": np.ones(2), "row": [0, wrong], "col": [0, 1]}
-    np.savez(tmp_path / "a.npz", **parts, shape=[2, 2], format=b"coo")
-    assert_refused(tmp_path / "a.npz", "index")
 
 
 @pytest.mark.parametrize("is_last", [False, True])
@@ -196,7 +195,7 @@ def test_offsets_of_lists_are_checked(tmp_path, is_last):
 
     All offsets are shifted out of range by the same amount, so that the list lengths are valid.
     """
-    paths, _ = make("arrow_file", tmp_path, np.tile(X, (4, 1)), np.tile(Y, 4))
+    paths, _ = make("arrow", tmp_path, np.tile(X, (4, 1)), np.tile(Y, 4))
     offsets = np.arange(7, dtype=np.int32) * 2
     good = offsets.tobytes()  # of each batch, which has six rows
     content = paths[0].read_bytes()
@@ -231,7 +230,6 @@ def test_wrong_arguments(tmp_path):
     for options, words in [
         ({"rows_per_batch": 0}, "rows_per_batch must be positive"),
         ({"features": "a", "text": "b"}, "text= or features=, not both"),
-        ({"labels_file": []}, "labels_file must name at least one file"),
         ({"paths": []}, "paths must name at least one file"),
     ]:
         with pytest.raises(ValueError, match=words):
@@ -264,9 +262,7 @@ def test_a_truncated_file_is_refused_or_partly_read(tmp_path, name):
     assert_some_refused((content[:length] for length in lengths), paths, options)
 
 
-@pytest.mark.parametrize(
-    "name", ["arrow_file", "arrow_stream", "feather", "parquet_lists", "parquet_columns"]
-)
+@pytest.mark.parametrize("name", ["arrow", "feather", "parquet_lists", "parquet_columns"])
 def test_flipped_bytes_are_refused_or_read(tmp_path, name):
     """Two near the ends of the file, where lengths and offsets are, and one anywhere."""
     rng = np.random.default_rng(0)

@@ -39,40 +39,27 @@ ABC = ["a", "b", "c"]
 OTHERS = FRAME.assign(city="Paris", extra=1.0)[["extra", "c", "label", "city", "b", "a"]]
 # As pandas reads an index from a CSV file, and again.
 INDEXED = with_first(**{"Unnamed: 0.1": [0, 1, 2], "Unnamed: 0": ["u", "v", "w"]})
-# As pandas renames a duplicate column.
-ONLY_SECOND = FRAME.rename(columns={"label": "label.1"})
 PLACES = FRAME.rename(columns={"a": "f1", "b": "f0"})
 TWO_LABELS = pd.DataFrame({"class": [1, 2], "y": [3, 4], "x": [5, 6]})
+KEYED = with_first(ID=[10, 11, 12], user_id=[1, 2, 3], customerID=[4, 5, 6])
 
 # A frame, options, the features, the label, and words in the description.
 CHOSEN = [
     (FRAME, {}, ABC, "label", "label column found by name: 'label'"),
     # Predicting takes the file that was fitted on.
     (FRAME, {"labels": False}, ABC, None, "label column skipped: 'label'"),
-    (FRAME, {"labels": False, "feature_names": ABC}, ABC, None, "label column skipped: 'label'"),
     (OTHERS, {"feature_names": ABC}, ABC, "label", "features matched by name"),
     (INDEXED, {}, ABC, "label", "skipped 'Unnamed: 0', the index of a data frame"),
     (INDEXED, {"features": "Unnamed: 0.1"}, ["Unnamed: 0.1"], "label", ""),
-    (ONLY_SECOND, {}, ABC, "label.1", "label column found by name"),
-    *(
-        case
-        for name in ("id", "ID", "user_id", "customerID")
-        for frame in [with_first(**{name: [10, 11, 12]})]
-        for case in (
-            (frame, {}, ABC, "label", f"skipped {name!r}, an identifier"),
-            (frame, {"features": ["a", name]}, ["a", name], "label", ""),
-            (frame, {"feature_names": [name, "b"]}, [name, "b"], "label", ""),
-        )
-    ),
+    (KEYED, {}, ABC, "label", "skipped 'ID', an identifier"),
+    (KEYED, {"features": ["a", "ID"]}, ["a", "ID"], "label", ""),
+    (KEYED, {"feature_names": ["user_id", "b"]}, ["user_id", "b"], "label", ""),
     (OTHERS, {"features": ["!city", "!extra"]}, ["c", "b", "a"], "label", ""),
     (PLACES, {"features": "f*"}, ["f1", "f0"], "label", "features 'f1' to 'f0'"),
-    (PLACES, {"features": ["c", "f1"]}, ["c", "f1"], "label", ""),
+    (PLACES, {"features": np.array(["c", "f1"])}, ["c", "f1"], "label", ""),
     (PLACES, {"features": [0, "c"]}, ["f1", "c"], "label", ""),
-    (PLACES, {"features": "*"}, ["f1", "f0", "c"], "label", ""),
     (PLACES, {"features": "!f*"}, ["c"], "label", ""),
     (PLACES, {"features": ["*", "!c"]}, ["f1", "f0"], "label", ""),
-    (PLACES, {"features": np.array(["c", "f1"])}, ["c", "f1"], "label", ""),
-    (PLACES, {"features": pd.Index(["f0", "c"])}, ["f0", "c"], "label", ""),
     (TWO_LABELS, {"labels": "class"}, ["y", "x"], "class", "labels 'class'"),
     (TWO_LABELS, {"feature_names": ["y", "x"]}, ["y", "x"], "class", ""),
     (TWO_LABELS, {"labels": -1}, ["class", "y"], "x", ""),
@@ -95,18 +82,14 @@ def test_features_and_labels_are_chosen(tmp_path, extension):
 
 REFUSED = [
     (OTHERS, {"feature_names": ["a", "d", "b", "e"]}, "has no column 'd', 'e', which the model"),
-    (
-        ONLY_SECOND.assign(**{"class": [1, 2, 1]}), {},
-        "several columns may be the labels.*'label.1', 'class'",
-    ),
     (PLACES, {"features": "g*"}, r"no column matches 'g\*'"),
     (PLACES, {"features": "g"}, "no column 'g'; the columns are: 'f1'"),
-    (PLACES, {"features": "!*"}, "features= leaves no column"),
-    (TWO_LABELS, {}, "several columns may be the labels.*'class', 'y'"),
-    (TWO_LABELS, {"labels": False}, "several columns may be the labels.*'class', 'y'"),
+    (PLACES, {"features": "!*"}, "no column contains numbers"),
+    (TWO_LABELS, {}, "name the label column with --labels.* one of: 'class', 'y'"),
+    (TWO_LABELS, {"labels": False}, "name the label column with --labels.* one of: 'class', 'y'"),
     (TWO_LABELS, {"labels": "y", "features": ["x", "y"]}, "'y' cannot be both label and feature"),
     (FRAME[["label"]], {}, "no column contains numbers"),
-]  # fmt: skip
+]
 
 
 @every_table
@@ -133,32 +116,28 @@ def test_files_with_columns_in_another_order_are_one_sequence(tmp_path, extensio
 
 
 @every_table
-def test_a_column_that_the_first_file_lacks_is_refused(tmp_path, extension):
+def test_a_feature_that_only_one_file_has_is_refused(tmp_path, extension):
     short = written(tmp_path, extension, FRAME.drop(columns="b"), "short")
     long = written(tmp_path, extension, FRAME.assign(id=range(3)), "long")
-    for options in ({}, {"features": "[abc]"}, {"features": "!a"}, {"labels": False}):
-        with pytest.raises(DataFileError, match="long.*: has a column 'b', which the first file"):
-            open_rows([short, long], **options)
-        with pytest.raises(DataFileError, match="short.*: has no column 'b', which the first file"):
-            open_rows([long, short], **options)
+    for options in ({}, {"features": "[abc]"}, {"labels": False}):
+        for paths in ([short, long], [long, short]):
+            with pytest.raises(DataFileError, match="'b' is a feature in only one of this file"):
+                open_rows(paths, **options)
     for options in ({"features": ["a", "c"]}, {"feature_names": ["a", "c"]}):
         assert open_rows([short, long], **options).feature_names == ("a", "c")
-
-
-def test_an_additional_column_without_names_is_refused(tmp_path):
-    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
-    paths[0].write_text("x,0.5,1.5\ny,1.5,0.5\n")
-    paths[1].write_text("x,0.5,1.5,7.5\ny,1.5,0.5,8.5\n")
-    with pytest.raises(DataFileError, match=r"b\.csv: has a column '3', which the first file"):
-        open_rows(paths, header=False, labels=0)
 
 
 def test_input_without_names_is_matched_by_position(tmp_path):
     np.save(tmp_path / "X.npy", FRAME[["a", "b", "c"]].values)
     rows = open_rows(tmp_path / "X.npy", feature_names=["a", "b", "c"])
     assert rows.feature_names is None
-    with pytest.raises(DataFileError, match="3 features per row, the model has 2"):
+    with pytest.raises(DataFileError, match="3 features per row .*, the model has 2"):
         open_rows(tmp_path / "X.npy", feature_names=["a", "b"])
+    paths = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    paths[0].write_text("x,0.5,1.5\ny,1.5,0.5\n")
+    paths[1].write_text("x,0.5,1.5,7.5\ny,1.5,0.5,8.5\n")
+    with pytest.raises(DataFileError, match=r"b\.csv: has 3 features per row .*, but .* has 2"):
+        open_rows(paths, header=False, labels=0)
 
 
 def test_the_index_of_a_frame_is_no_feature(tmp_path):
@@ -182,7 +161,7 @@ def test_unnamed_columns_of_csv_are_no_features(tmp_path):
     assert open_rows(path).feature_names == ("0", "1")
     path.write_text("a,label,\n1.5,x,0.5\n2.5,y,0.25\n")
     assert open_rows(path).feature_names == ("a",)
-    assert "skipped 'Unnamed: 2'" in open_rows(path).description
+    assert "skipped 'Unnamed: column 2'" in open_rows(path).description
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path):
@@ -194,30 +173,17 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
             open_rows(path)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "label,1,2\ncat,0.5,1\ndog,1,2\n",
-        "3,0,7.5\n1,2,8.5\n2,1,9.5\n",
-        "a,b,c\nd,1,2\ne,3,4\n",
-    ],
-)
+@pytest.mark.parametrize("text", ["label,1,2\ncat,0.5,1\ndog,1,2\n", "3,0,7.5\n1,2,8.5\n2,1,9\n"])
 def test_whether_there_is_a_header_is_not_guessed(tmp_path, text):
     path = tmp_path / "a.csv"
     path.write_text(text)
     first = text.split("\n")[0].split(",")
     rows = open_rows(path, labels=first[0])
     assert (rows.n_rows, rows.feature_names) == (2, tuple(first[1:]))
-    if first[1] == "b":
-        with pytest.raises(DataFileError, match="no column contains numbers"):
-            open_rows(path, header=False, labels=0)
-        return
     rows = open_rows(path, header=False, labels=0)
     assert (rows.n_rows, rows.feature_names) == (3, None)
-    assert whole(rows).labels.astype(str).tolist() == [
-        line[: line.find(",")] for line in text.split()
-    ]
-    assert "no column names" in rows.description
+    labels = [line.partition(",")[0] for line in text.split()]
+    assert whole(rows).labels.astype(str).tolist() == labels
 
 
 def test_a_first_line_that_is_data_has_advice(tmp_path):
@@ -248,40 +214,25 @@ def test_one_column_of_lists_is_the_features(tmp_path):
     assert (rows.n_features, rows.feature_names) == (2, None)
     table = table.append_column("other", table["embedding"])
     pa.parquet.write_table(table, tmp_path / "a.parquet")
-    assert "'embedding'" in open_rows(tmp_path / "a.parquet").description
-    table = table.rename_columns(["id", "text", "one", "y", "two"])
-    pa.parquet.write_table(table, tmp_path / "a.parquet")
-    with pytest.raises(DataFileError, match="several columns may be the features.*'one', 'two'"):
+    with pytest.raises(DataFileError, match="may be the features.*'embedding', 'other'"):
         open_rows(tmp_path / "a.parquet")
 
 
-def test_arrays_are_found_by_name_with_the_labels_of_the_same_part(tmp_path):
+def test_arrays_are_found_if_there_is_one_matrix_and_named_otherwise(tmp_path):
     X, y = np.ones((5, 2)), np.arange(5)
     path = tmp_path / "a.npz"
-    np.savez(path, X_train=X, y_train=y, noise=X)
-    assert "features 'X_train', labels 'y_train' (label column found" in open_rows(path).description
-    np.savez(path, X_train=X, y_train=y, X_test=X[:4], y_test=y[:4], noise=X, weight=y / 2)
+    np.savez(path, data=X, y=y, weight=y / 2)
+    assert "features 'data', labels 'y' (label column found" in open_rows(path).description
+    batch = whole(open_rows(path, sample_weight="weight", columns=["y"], labels=False))
+    assert batch.sample_weight.tolist() == [0, 0.5, 1, 1.5, 2]
+    assert batch.columns["y"].tolist() == [0, 1, 2, 3, 4]
+    np.savez(path, X_train=X, y_train=y, X_test=X[:4], y_test=y[:4])
     with pytest.raises(DataFileError, match="several columns may be.*: 'X_train', 'X_test'"):
         open_rows(path)
-    rows = open_rows(path, features="X_test")
+    rows = open_rows(path, features="X_test", labels="y_test")
     assert (rows.n_rows, whole(rows).labels.tolist()) == (4, [0, 1, 2, 3])
-    batch = whole(open_rows(path, features="X_train", sample_weight="weight", columns=["y_train"]))
-    assert batch.sample_weight.tolist() == [0, 0.5, 1, 1.5, 2]
-    assert batch.columns["y_train"].tolist() == [0, 1, 2, 3, 4]
-    np.save(tmp_path / "y.npy", y)
-    rows = open_rows(path, features="X_train", labels_file=tmp_path / "y.npy")
-    assert "found by name" not in rows.description  # a file of one array
-    assert not open_rows(path, features="noise").has_labels
-    assert not open_rows(path, features="X_test", labels=False).has_labels
-    np.savez(path, one=X, two=X)
-    with pytest.raises(DataFileError, match="several columns may be the features.*'one', 'two'"):
-        open_rows(path)
-    np.savez(path, X=X, y=y, label=y)
-    with pytest.raises(DataFileError, match="several columns may be the labels.*'y', 'label'"):
-        open_rows(path)
-    with pytest.raises(
-        DataFileError, match="has no column 'Z'; the columns are: 'X', 'y', 'label'"
-    ):
+    assert not open_rows(path, features="X_test").has_labels
+    with pytest.raises(DataFileError, match="has no column 'Z'; the columns are: 'X_train'"):
         open_rows(path, features="Z")
 
 
@@ -293,9 +244,6 @@ def test_additional_columns_are_read(tmp_path, extension):
     assert rows.feature_names == ("a", "b", "c")
     assert whole(rows).columns["city"].tolist() == ["Paris", "Rome", ""] * 2
     assert [int(key) for key in whole(rows).columns["key"]] == [7, 8, 9] * 2
-    rows = open_rows(path, features=False, columns=["city"])
-    assert (whole(rows).X, rows.n_features) == (None, 0)
-    assert whole(rows).labels.tolist() == ["x", "y", "x"]
     rows = open_rows(path, columns=["city", "1"])  # by position, and no feature either
     assert (rows.feature_names, [*whole(rows).columns]) == (("a", "b", "c"), ["city", "key"])
     with pytest.raises(DataFileError, match="has no column 'town'; the columns are: 'city'"):

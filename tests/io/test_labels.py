@@ -153,44 +153,31 @@ def test_a_missing_label_names_the_row(tmp_path, write, labels):
         read(write(tmp_path, labels))
 
 
-@pytest.mark.parametrize("extension", [".txt", ".txt.gz", ".csv"])
-@pytest.mark.parametrize("labels", [["cat", "dog", "cat"], ["3", "1", "2"]])
-@pytest.mark.parametrize("header", [None, "species"])
-def test_a_label_file_has_a_header_if_it_is_csv(tmp_path, extension, labels, header):
-    np.save(tmp_path / "X.npy", np.zeros((3, 1)))
-    text = "".join(f"{line}\n" for line in ([header] if header else []) + labels)
-    path = tmp_path / f"labels{extension}"
-    path.write_bytes(gzip.compress(text.encode()) if extension.endswith(".gz") else text.encode())
-    options = {} if header or extension != ".csv" else {"header": False}
-    if header and extension != ".csv":
-        with pytest.raises(DataFileError, match="contains 4 labels.*no header"):
-            open_rows(tmp_path / "X.npy", labels_file=path)
-        return
-    found = next(open_rows(tmp_path / "X.npy", labels_file=path, **options).batches()).labels
-    assert found.astype(str).tolist() == labels
-    assert found.dtype.kind == ("i" if labels[0] == "3" else "U")
-    if extension == ".csv":
-        with pytest.raises(DataFileError, match="contains [24] labels.*--no-header"):
-            open_rows(tmp_path / "X.npy", labels_file=path, header=not header)
-
-
-@pytest.mark.parametrize("extension", [".csv", ".npz", ".parquet"])
-def test_labels_in_a_separate_file(tmp_path, extension):
+def test_labels_in_a_separate_file(tmp_path):
     labels = ["kočka", "dog", "horse, white", "dog"]
-    path = tmp_path / f"labels{extension}"
-    np.save(tmp_path / "X.npy", np.zeros((4, 1)))
     frame = pd.DataFrame({"id": range(4), "species": labels})
-    if extension == ".csv":
-        frame.to_csv(path, index=False)
-    elif extension == ".npz":
-        np.savez(path, id=np.arange(4), species=labels)
-    else:
-        frame.to_parquet(path)
-    rows = open_rows(tmp_path / "X.npy", labels_file=path, labels="species", rows_per_batch=3)
-    assert rows.paths == [tmp_path / "X.npy", path]
-    assert [list(b.labels) for b in rows.batches()] == [labels[:3], labels[3:]]
-    np.save(tmp_path / "X.npy", np.zeros((7, 1)))
-    with pytest.raises(DataFileError, match="contains 4 labels, but there are 7 rows in .*X.npy"):
-        open_rows(tmp_path / "X.npy", labels_file=path, labels="species")
-    with pytest.raises(DataFileError, match="labels"):  # which of the columns or arrays
-        open_rows(tmp_path / "X.npy", labels_file=path)
+    np.save(tmp_path / "X.npy", np.zeros((4, 1)))
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    frame["species"].to_csv(tmp_path / "column.csv", index=False)
+    frame["species"].to_csv(tmp_path / "bare.csv", index=False, header=False)
+    frame.to_parquet(tmp_path / "table.parquet")
+    np.savez(tmp_path / "table.npz", id=np.arange(4), species=labels)
+    (tmp_path / "lines.txt.gz").write_bytes(gzip.compress("\n".join(labels).encode()))
+    for name, options in {
+        "table.csv": {"labels": "species"},
+        "column.csv": {},
+        "bare.csv": {"header": False},
+        "table.parquet": {"labels": "species"},
+        "table.npz": {"labels": "species"},
+        "lines.txt.gz": {},
+    }.items():
+        given = {"labels_file": tmp_path / name, **options}
+        rows = open_rows(tmp_path / "X.npy", rows_per_batch=3, **given)
+        assert rows.paths == [tmp_path / "X.npy", tmp_path / name]
+        assert [list(b.labels) for b in rows.batches()] == [labels[:3], labels[3:]]
+        if options.get("labels"):
+            with pytest.raises(DataFileError, match="name the label column with --labels"):
+                open_rows(tmp_path / "X.npy", labels_file=tmp_path / name)
+    for name, options, n in (("bare.csv", {}, 3), ("column.csv", {"header": False}, 5)):
+        with pytest.raises(DataFileError, match=f"contains {n} labels.* 4 rows in .*--no-header"):
+            open_rows(tmp_path / "X.npy", labels_file=tmp_path / name, **options)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tokenizers
 
-from bitclass.text import SentenceEmbeddings, embeddings_named, recorded_embeddings
+from bitclass.text import SentenceEmbeddings, recorded_embeddings
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def static_model(tmp_path_factory):
 
 
 def test_a_folder_of_model2vec_gives_rows(static_model):
-    embeddings = embeddings_named(f"model2vec:{static_model}")
+    embeddings = SentenceEmbeddings(f"model2vec:{static_model}")
     assert embeddings.n_features == 6
     rows = embeddings.rows(["book table", b"weather", "\udcff", b"\xff", ""])
     assert rows.dtype == np.float32
@@ -34,16 +34,16 @@ def test_a_folder_of_model2vec_gives_rows(static_model):
     summary = {"extractor": embeddings.specification()}
     with pytest.raises(ValueError, match="is not cached, or beside the model file"):
         recorded_embeddings(summary)
-    again = recorded_embeddings(summary, os.path.dirname(static_model))
-    assert again == recorded_embeddings(summary, allow_external=True)
-    np.testing.assert_array_equal(again.rows(["book table"]), rows[:1])
+    for given in ({"folder": os.path.dirname(static_model)}, {"allow_external": True}):
+        again = recorded_embeddings(summary, **given)
+        np.testing.assert_array_equal(again.rows(["book table"]), rows[:1])
 
 
 def fake(monkeypatch, encode):
     module = types.ModuleType("sentence_transformers")
     module.SentenceTransformer = lambda name: types.SimpleNamespace(name=name, encode=encode)
     monkeypatch.setitem(sys.modules, "sentence_transformers", module)
-    return SentenceEmbeddings("sentence-transformers", "all-MiniLM-L6-v2")
+    return SentenceEmbeddings("sentence-transformers:all-MiniLM-L6-v2")
 
 
 def test_sentence_transformers_by_name(monkeypatch):
@@ -74,17 +74,16 @@ def test_a_model_that_fails_is_named(monkeypatch, encode, message):
 def test_a_missing_library_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(ImportError, match="pip install sentence-transformers"):
-        SentenceEmbeddings("sentence-transformers", "all-MiniLM-L6-v2").rows(["a"])
+        SentenceEmbeddings("sentence-transformers:all-MiniLM-L6-v2").rows(["a"])
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: embeddings_named("word2vec:a"), "expected model2vec:MODEL or sentence-"),
-        (lambda: embeddings_named("model2vec:"), "unknown extractor"),
-        (lambda: SentenceEmbeddings("other", "a"), "library must be one of"),
-        (lambda: SentenceEmbeddings("model2vec", "https://host/a/b"), "folder or name"),
-        (lambda: SentenceEmbeddings("model2vec", 3), "folder or name"),
+        (lambda: SentenceEmbeddings("word2vec:a"), "expected model2vec:MODEL or sentence-"),
+        (lambda: SentenceEmbeddings("model2vec:"), "unknown extractor"),
+        (lambda: SentenceEmbeddings("model2vec:https://host/a/b"), "folder or name"),
+        (lambda: SentenceEmbeddings(3), "must be a model with a method encode"),
         (lambda: recorded_embeddings({"extractor": {"kind": "model2vec"}}), "must name a model"),
     ],
 )

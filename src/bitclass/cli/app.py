@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ import typer
 
 import bitclass
 
-__all__ = ["COMMANDS", "parser"]
+__all__ = ["COMMANDS", "parse_and_run"]
 
 #: Each command, implemented by `command` in the module of the same name, and its summary.
 #: Only the module of the requested command is imported, since some import scikit-learn.
@@ -19,15 +18,15 @@ COMMANDS = {
     "update": "Add rows or classes to a model, or remove classes, without the original rows.",
     "predict": "Predict the classes of rows, texts or images.",
     "evaluate": "Measure the accuracy of a model on labelled rows, texts or images.",
-    "inspect": "Show a model's size, classes, training and distances between classes.",
+    "inspect": "Show a model's size, classes and training.",
     "serve": "Serve models over HTTP: Open Inference Protocol, plain JSON, metrics and a web page.",
     "export": "Export a model to ONNX.",
     "demo": "Recognise 2,200 characters in three unseen typefaces after training on nine others.",
 }
 
 
-def parser(arguments: list[str]) -> Callable[[], Any]:
-    """Import the requested command, and return a function that parses the arguments and runs it."""
+def parse_and_run(arguments: list[str]) -> Any:
+    """Import the requested command, parse its arguments, and run it."""
     app = typer.Typer(
         name="bitclass",
         help="Classification with very many classes by binary codes and Hamming distances.",
@@ -43,7 +42,7 @@ def parser(arguments: list[str]) -> Callable[[], Any]:
             app.command(name)(import_module(f"bitclass.cli.{name}").command)
         else:
             app.command(name, help=summary)(_not_imported)
-    return lambda: app(arguments, prog_name="bitclass", standalone_mode=False)
+    return app(arguments, prog_name="bitclass", standalone_mode=False)
 
 
 def _not_imported() -> None:

@@ -6,14 +6,13 @@ import io
 import sys
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import IO, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
-    ProgressColumn,
-    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
@@ -25,6 +24,9 @@ from rich.text import Text
 from bitclass._warn import printable
 from bitclass.report import Epoch, Report
 
+if TYPE_CHECKING:
+    from bitclass.model import PackedModel
+
 __all__ = [
     "ProgressBars",
     "as_text",
@@ -32,6 +34,7 @@ __all__ = [
     "format_size",
     "pluralise",
     "print_lines",
+    "print_model",
     "progress_bars",
     "show_table",
 ]
@@ -75,6 +78,14 @@ def format_size(n_bytes: int) -> str:
     return f"{n_bytes / 1e3:.1f} kB" if n_bytes < 100_000 else f"{n_bytes / 1e6:.2f} MB"
 
 
+def print_model(path: Path, model: PackedModel) -> None:
+    """Print what was written."""
+    print_lines(
+        f"wrote   {path}, {format_size(path.stat().st_size)}: {len(model.classes):,} classes, "
+        f"{model.n_bits} bits"
+    )
+
+
 def describe_training(summary: Mapping[str, Any]) -> str:
     """Describe how a model was trained, from the summary in its file.
 
@@ -100,16 +111,6 @@ def describe_training(summary: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-class _Note(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        """Show the task's note, or else the number of rows done and the rate."""
-        if "note" in task.fields:
-            return Text(task.fields["note"])
-        speed = task.finished_speed or task.speed
-        rate = "" if speed is None else f", {speed:,.0f}/s"
-        return Text(f"{int(task.completed):,} rows{rate}")
-
-
 class ProgressBars:
     """Progress bars on a terminal; otherwise one line per step, such as a refinement epoch."""
 
@@ -117,11 +118,12 @@ class ProgressBars:
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
 
-    def __call__(self, name: str, done: int, total: int | None, **fields: Any) -> None:
-        """Show how many rows of a pass are done, or a ``note`` instead of that number."""
+    def __call__(self, name: str, done: int, total: int | None, note: str | None = None) -> None:
+        """Show how many rows of a pass are done, or a note instead of that number."""
+        note = note or f"{done:,} rows"
         if name not in self._tasks:
-            self._tasks[name] = self._progress.add_task(name, total=total, **fields)
-        self._progress.update(self._tasks[name], completed=done, total=total, **fields)
+            self._tasks[name] = self._progress.add_task(name, total=total, note=note)
+        self._progress.update(self._tasks[name], completed=done, total=total, note=note)
 
     def batches(self, name: str, rows: Any) -> Generator[Any, None, None]:
         """Iterate over batches of rows and show the progress.
@@ -146,7 +148,7 @@ class ProgressBars:
 
     def step(self, name: str, done: int, total: int, note: str) -> None:
         """Show a step of a task with a note that describes it."""
-        self(name, done, total, note=note)
+        self(name, done, total, note)
         if self._progress.disable:
             print(f"bitclass: {name}: {note}", file=sys.stderr, flush=True)
 
@@ -169,7 +171,7 @@ def progress_bars() -> Iterator[ProgressBars]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(16),  # so that a line fits into 80 columns
-        _Note(),
+        TextColumn("{task.fields[note]}", markup=False),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),

@@ -119,11 +119,6 @@ class RowOptions:
                     f"{paths[0]}: has images, but the model takes {model.n_features} features per "
                     "row"
                 )
-            if used.n_features != model.n_features:
-                raise ValueError(
-                    f"the model takes {model.n_features} features, but its extractor returns "
-                    f"{used.n_features}"
-                )
             rows = _image_rows(paths, self, used)
         else:
             width = model.n_features

@@ -127,7 +127,7 @@ def calibration_error(bins: NDArray[np.float64]) -> float:
 
 
 class Evaluation:
-    """Counts over labelled rows; memory grows with the number of confused class pairs.
+    """What was found in labelled rows.
 
     Parameters
     ----------
@@ -145,16 +145,10 @@ class Evaluation:
         self.reject = model.reject if reject is None else reject
         self.k = min(5, len(model.classes))
         self.calibrate = calibrate or len(model.classes) <= _MAX_CALIBRATED_CLASSES
-        self.n_rows = self.n_in_top = 0
-        self.pairs: Counter[tuple[Any, Any]] = Counter()  # (label, prediction)
-        self.unknown: Counter[Any] = Counter()  # labels unknown to the model
-        self.confidence: list[NDArray[np.float64]] = []
-        self.is_correct: list[NDArray[np.bool_]] = []
-        self.is_known: list[NDArray[np.bool_]] = []
-        self.typicality: list[NDArray[np.float64]] = []  # if the model has a table
+        self._batches: list[dict[str, Any]] = []
 
     def add(self, X: Any, labels: NDArray[Any]) -> NDArray[Any]:
-        """Count a batch of m rows or texts with labels (m,); returns the predictions (m,)."""
+        """Add a batch of m rows or texts with labels (m,); returns the predictions (m,)."""
         best = self.model.top_classes(
             X,
             self.k,
@@ -162,22 +156,27 @@ class Evaluation:
             typicality=self.reject > 0 or self.model.typicality_table is not None,
         )
         predicted: NDArray[Any] = best.labels[:, 0]
-        self.n_rows += len(labels)
-        self.n_in_top += int(np.any(best.labels == labels[:, None], axis=1).sum())
-        self.pairs.update(zip(labels.tolist(), predicted.tolist(), strict=True))
-        is_known = np.isin(labels, self.model.classes)
-        self.unknown.update(labels[~is_known].tolist())
-        self.is_known.append(is_known)
-        self.is_correct.append(predicted == labels)
-        if best.probabilities is not None:
-            self.confidence.append(best.probabilities[:, 0])
-        if best.typicality is not None:
-            self.typicality.append(best.typicality)
+        self._batches.append(
+            {
+                "label": labels,
+                "predicted": predicted,
+                "is_correct": predicted == labels,
+                "is_in_top": np.any(best.labels == labels[:, None], axis=1),
+                "is_known": np.isin(labels, self.model.classes),
+                "confidence": None if best.probabilities is None else best.probabilities[:, 0],
+                "typicality": best.typicality,
+            }
+        )
         return predicted
+
+    def of_rows(self, name: str) -> Any:
+        """A value of each row; None without probabilities or typicalities."""
+        parts = [batch[name] for batch in self._batches]
+        return None if parts[0] is None else np.concatenate(parts)
 
     def bins(self) -> NDArray[np.float64]:
         """Calibration of all rows: see `calibration_bins`."""
-        return calibration_bins(np.concatenate(self.confidence), np.concatenate(self.is_correct))
+        return calibration_bins(self.of_rows("confidence"), self.of_rows("is_correct"))
 
     def rejection(self) -> dict[str, Any] | None:
         """What rejecting brings and costs, or None without it.
@@ -187,60 +186,56 @@ class Evaluation:
         """
         if not self.reject:
             return None
-        rejected = np.concatenate(self.typicality) < self.reject
-        known, correct = np.concatenate(self.is_known), np.concatenate(self.is_correct)
-
-        def share(values: NDArray[np.bool_]) -> float | None:
-            return float(values.mean()) if len(values) else None
-
-        return {
-            "reject": self.reject,
-            "coverage": share(~rejected),
-            "accuracy_of_accepted": share(correct[~rejected]),
-            "rejected_of_known": share(rejected[known]),
-            "rejected_of_unknown": share(rejected[~known]),
+        rejected = self.of_rows("typicality") < self.reject
+        known, correct = self.of_rows("is_known"), self.of_rows("is_correct")
+        shares = {
+            "coverage": ~rejected,
+            "accuracy_of_accepted": correct[~rejected],
+            "rejected_of_known": rejected[known],
+            "rejected_of_unknown": rejected[~known],
         }
+        found = {name: float(rows.mean()) if len(rows) else None for name, rows in shares.items()}
+        return {"reject": self.reject, **found}
 
     def facts(self) -> dict[str, Any]:
         """All metrics, as values that JSON can hold."""
-        n_true: Counter[Any] = Counter()
-        n_predicted: Counter[Any] = Counter()
-        confused = []
-        for (label, predicted), n in self.pairs.items():
-            n_true[label] += n
-            n_predicted[predicted] += n
-            if label != predicted:
-                confused.append({"class": label, "predicted": predicted, "rows": n})
-        confused.sort(key=lambda pair: (-pair["rows"], str(pair["class"]), str(pair["predicted"])))
-        classes = []
-        for label in sorted(n_true.keys() | n_predicted.keys()):
-            n_hits = self.pairs[label, label]
-            classes.append(
-                {
-                    "class": label,
-                    "rows": n_true[label],
-                    "recall": n_hits / n_true[label] if n_true[label] else None,
-                    "precision": n_hits / n_predicted[label] if n_predicted[label] else None,
-                    "f1": 2 * n_hits / (n_true[label] + n_predicted[label]),
-                }
+        labels, predicted = self.of_rows("label"), self.of_rows("predicted")
+        correct, known = self.of_rows("is_correct"), self.of_rows("is_known")
+        names, numbers = np.unique(np.concatenate([labels, predicted]), return_inverse=True)
+        true, found = np.split(numbers, 2)
+        n_true, n_predicted, n_hits = (
+            np.bincount(values, minlength=len(names)).tolist()
+            for values in (true, found, true[correct])
+        )
+        classes = [
+            {
+                "class": name,
+                "rows": rows,
+                "recall": hits / rows if rows else None,
+                "precision": hits / answers if answers else None,
+                "f1": 2 * hits / (rows + answers),
+            }
+            for name, rows, answers, hits in zip(
+                names.tolist(), n_true, n_predicted, n_hits, strict=True
             )
-        n_correct = self.n_rows - sum(pair["rows"] for pair in confused)
-        n_known = self.n_rows - self.unknown.total()
-        error = None
-        if self.calibrate:
-            error = calibration_error(self.bins())
+        ]
+        wrong = Counter(zip(labels[~correct].tolist(), predicted[~correct].tolist(), strict=True))
+        order = sorted(wrong.items(), key=lambda item: (-item[1], str(item[0])))
         return {
-            "rows": self.n_rows,
-            "unknown_rows": self.unknown.total(),
-            "unknown_labels": sorted(self.unknown),
-            "accuracy": n_correct / self.n_rows,
-            "accuracy_of_known": n_correct / n_known if n_known else None,
-            f"top_{self.k}": self.n_in_top / self.n_rows,
+            "rows": len(labels),
+            "unknown_rows": int((~known).sum()),
+            "unknown_labels": sorted(set(labels[~known].tolist())),
+            "accuracy": float(correct.mean()),
+            "accuracy_of_known": float(correct[known].mean()) if known.any() else None,
+            f"top_{self.k}": float(self.of_rows("is_in_top").mean()),
             # Of the classes that occur or are predicted, as in scikit-learn.
             "macro_f1": float(np.mean([row["f1"] for row in classes])),
-            "calibration_error": error,
+            "calibration_error": calibration_error(self.bins()) if self.calibrate else None,
             "rejection": self.rejection(),
-            "confused": confused[:_N_SHOWN],
+            "confused": [
+                {"class": label, "predicted": answer, "rows": n}
+                for (label, answer), n in order[:_N_SHOWN]
+            ],
             "classes": classes,
         }
 

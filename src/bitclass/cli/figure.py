@@ -62,14 +62,16 @@ def _draw_calibration(panel: Any, evaluation: Evaluation) -> None:
 
 def _draw_coverage(panel: Any, evaluation: Evaluation) -> None:
     """Accuracy of the most confident and of the most typical rows, by their share of all rows."""
-    is_correct = np.concatenate(evaluation.is_correct)
+    is_correct: Any = evaluation.of_rows("is_correct")
     n = np.arange(1, len(is_correct) + 1)
-    curves = {"probability": (evaluation.confidence, _BLUE)}
-    if evaluation.typicality:
-        curves["typicality"] = (evaluation.typicality, _PALE)
-    for name, (values, colour) in curves.items():
-        order = np.argsort(-np.concatenate(values), kind="stable")
-        panel.plot(n / len(n), np.cumsum(is_correct[order]) / n, color=colour, label=f"by {name}")
+    for name, values, colour in (
+        ("probability", evaluation.of_rows("confidence"), _BLUE),
+        ("typicality", evaluation.of_rows("typicality"), _PALE),
+    ):
+        if values is not None:
+            order = np.argsort(-values, kind="stable")
+            share = np.cumsum(is_correct[order]) / n
+            panel.plot(n / len(n), share, color=colour, label=f"by {name}")
     panel.axhline(is_correct.mean(), color=_RED, linestyle="dotted", label="all rows")
     rejection = evaluation.rejection()
     if rejection and rejection["coverage"]:

@@ -15,10 +15,16 @@ import typer
 
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli import options
-from bitclass.cli.console import ProgressBars, describe_training, print_lines, progress_bars
+from bitclass.cli.console import (
+    ProgressBars,
+    describe_training,
+    print_lines,
+    print_model,
+    progress_bars,
+)
 from bitclass.cli.data import RowOptions, check_outputs, files_in, open_training_rows
 from bitclass.cli.errors import UsageError
-from bitclass.cli.saving import digest_of, model_lock, print_model, save_model, without_link
+from bitclass.cli.saving import digest_of, model_lock, save_model, without_link
 from bitclass.codes import MAX_BITS
 from bitclass.training.sums_file import sums_path
 
@@ -62,8 +68,8 @@ def command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Images: cnn (the default) or onnx:FILE, with options as in cnn,size=160. Texts, "
-            "instead of n-grams: model2vec:MODEL or sentence-transformers:MODEL.",
+            help="Images: cnn (the default), cnn:SIZE or onnx:FILE. Texts, instead of n-grams: "
+            "model2vec:MODEL or sentence-transformers:MODEL.",
         ),
     ] = None,
     bits: Annotated[
@@ -73,10 +79,6 @@ def command(
         bool | None,
         _training(help="Refine by gradient descent; by default if there are enough rows."),
     ] = None,
-    kernel: Annotated[
-        Literal["rbf"] | None,
-        _training(metavar="rbf", help="Train on similarities to centres of clusters."),
-    ] = _DEFAULTS["kernel"],
     class_weight: Annotated[
         Literal["balanced"] | None,
         _training(
@@ -103,7 +105,7 @@ def command(
         raise UsageError(f"--model {model}: names ending in .sums.safetensors are for sums")
     network = None
     if extractor is not None and extractor.startswith("onnx:"):
-        network = Path(extractor.removeprefix("onnx:").partition(",")[0])
+        network = Path(extractor.removeprefix("onnx:"))
     others = () if groups is None else (groups,)
     row_options = RowOptions(features, labels, text, weights, others, header=not no_header)
     read = files_in([*data, row_options.labels_file])
@@ -112,7 +114,6 @@ def command(
     parameters: dict[str, Any] = {
         "n_bits": bits,
         "refine": _DEFAULTS["refine"] if refine is None else refine,
-        "kernel": kernel,
         "class_weight": class_weight,
         "prior": prior,
         "keep_sums": keep_sums,
@@ -150,11 +151,11 @@ def command(
 
 
 def _text_classifier(extractor: str | None, parameters: dict[str, Any]) -> BinaryCodeClassifier:
-    from bitclass.text import TextClassifier, embeddings_named
+    from bitclass.text import SentenceEmbeddings, TextClassifier
 
     try:
         if extractor is not None:
-            embeddings_named(extractor)
+            SentenceEmbeddings(extractor)
     except ValueError as error:
         raise UsageError(f"--extractor: {error}") from error
     return TextClassifier(embedding=extractor, **parameters)

@@ -16,7 +16,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from bitclass._warn import how_to_install, warn
+from bitclass._warn import warn
 from bitclass.cli import options
 from bitclass.cli.console import as_text, format_size, pluralise, print_lines, progress_bars
 from bitclass.cli.data import (
@@ -66,10 +66,7 @@ def command(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="File to write: .csv, .jsonl or .parquet; else standard output.",
-        ),
+        typer.Option(metavar="FILE", help="File to write: .csv or .jsonl; else standard output."),
     ] = None,
     top: Annotated[
         int, typer.Option(metavar="N", min=1, help="Number of classes per row, best first.")
@@ -97,7 +94,6 @@ def command(
     Feature columns are selected by name, and text columns are those of training unless --text names
     another. Files of plain lines of text (.txt, or --format lines) have one text per line.
     """
-    out = None if out == Path("-") else out
     ending = (".jsonl" if json else ".csv") if out is None else out.suffix.lower()
     if ending not in _WRITERS:
         raise UsageError(f"--out {out}: the name must end in {', '.join(_WRITERS)}")
@@ -110,7 +106,7 @@ def command(
     if top > len(packed.classes):
         raise UsageError(f"--top {top}: the model has only {len(packed.classes)} classes")
     row_options = RowOptions(features=features, text=text, format=format, id=id or ())
-    rows = _texts_in_arguments(data, row_options, packed, model)
+    rows = _texts_in_arguments(data, row_options, packed)
     check_outputs({"--out": out}, [model, *([] if rows else files_in(data))])
     with contextlib.ExitStack() as stack:
         if rows is None:
@@ -126,7 +122,7 @@ def command(
 
 
 def _texts_in_arguments(
-    data: Sequence[Path], row_options: RowOptions, model: PackedModel, path: Path
+    data: Sequence[Path], row_options: RowOptions, model: PackedModel
 ) -> Any | None:
     """Rows of the texts given as arguments; None if the arguments are files."""
     from bitclass.io import Batch, format_of
@@ -136,30 +132,21 @@ def _texts_in_arguments(
             return given != Path("-") and not given.exists() and format_of(given) is None
         return True
 
-    texts = [given for given in data if is_text(given)]
-    if not takes_texts(model):
-        if texts and not row_options.format and not _looks_like_path(str(texts[0])):
-            raise UsageError(
-                f"{texts[0]}: no such file or folder; the model takes {model.n_features} features "
-                "per row, not texts"
-            )
+    if not takes_texts(model) or row_options.text or row_options.format:
         return None
     if Path() in data:  # an empty argument, perhaps from an unset variable
         raise UsageError("an argument is empty; expected texts, files, or - for standard input")
-    if not texts or row_options.text or row_options.format:
+    texts = [str(given) for given in data if is_text(given)]
+    if not texts:
         return None
     if len(texts) < len(data):
         raise UsageError(f"{texts[0]}: no such file; texts and files cannot be combined")
-    given = [str(path) for path in texts]
-    if mistyped := [text for text in given if _looks_like_path(text)]:
-        warn(f"{mistyped[0]}: no such file; it is classified as a text")
-    batch = Batch(None, None, 0, texts=given)
-    return SimpleNamespace(n_rows=len(given), batches=lambda: (each for each in [batch]))
-
-
-def _looks_like_path(text: str) -> bool:
-    """Whether a text is one word that contains a slash or ends in a file extension."""
-    return re.fullmatch(r"\S*/\S*|\S+\.[a-zA-Z]\w{1,7}", text) is not None
+    for text in texts:
+        # One word that contains a slash or ends in a file extension.
+        if re.fullmatch(r"\S*/\S*|\S+\.[a-zA-Z]\w{1,7}", text):
+            warn(f"{text}: no such file; it is classified as a text")
+    batch = Batch(None, None, 0, texts=texts)
+    return SimpleNamespace(n_rows=len(texts), batches=lambda: (each for each in [batch]))
 
 
 def _results(
@@ -247,26 +234,4 @@ def _write_json(file: IO[Any], results: Results) -> None:
                 text.write(json_format.dumps(record, ensure_ascii=False, default=str) + "\n")
 
 
-def _write_parquet(file: IO[Any], results: Results) -> None:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise ImportError(f"Parquet needs pyarrow; {how_to_install('parquet')}") from None
-    # Written at the end: batches in which a column has only missing values do not tell its type.
-    tables = [
-        pyarrow.table(
-            {name: pyarrow.array(values) for name, values in (copied | _flat(best)).items()}
-        )
-        for copied, best in results
-    ]
-    table = pyarrow.concat_tables(tables, promote_options="default")
-    pyarrow.parquet.write_table(table, file)
-
-
-_WRITERS = {
-    ".csv": _write_csv,
-    ".jsonl": _write_json,
-    ".ndjson": _write_json,
-    ".parquet": _write_parquet,
-}
+_WRITERS = {".csv": _write_csv, ".jsonl": _write_json}

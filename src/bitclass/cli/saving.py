@@ -1,4 +1,4 @@
-"""Writing a model with its sums, and reporting what was written.
+"""Writing a model with its sums.
 
 Two files cannot be replaced together. The sums list the sources they come from, and the model
 the sources of the sums it was fitted to. The sums are written first: if a run is killed in
@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bitclass.cli.console import format_size, print_lines
 from bitclass.storage import ProjectionType, save
 from bitclass.training.sums_file import save_sums, sums_path
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = [
     "digest_of",
     "model_lock",
-    "print_model",
     "save_model",
     "without_link",
 ]
@@ -92,11 +90,3 @@ def save_model(
         save_sums(sums_path(path), classifier.sums_)
     save(path, model, projection=projection)
     return model
-
-
-def print_model(path: Path, model: PackedModel) -> None:
-    """Print what was written."""
-    print_lines(
-        f"wrote   {path}, {format_size(path.stat().st_size)}: {len(model.classes):,} classes, "
-        f"{model.n_bits} bits"
-    )

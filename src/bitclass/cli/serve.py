@@ -46,10 +46,6 @@ def command(
         int, typer.Option(min=1, help="Maximum number of connections per process.")
     ] = 256,
     workers: Annotated[int, typer.Option(min=1, max=1000, help="Number of processes.")] = 1,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", help="Threads per process; by default all cores, divided evenly."),
-    ] = None,
 ) -> None:
     """Serve models over HTTP: Open Inference Protocol, plain JSON, metrics and a web page.
 
@@ -88,7 +84,6 @@ def command(
         hosts=[host, *(allow_host or ())],
         allow_external=allow_external,
         workers=workers,
-        n_jobs=jobs,
         limits=Limits(
             body_bytes=body_bytes,
             held_bytes=3 * body_bytes // 2,

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli import options
-from bitclass.cli.console import describe_training, print_lines, progress_bars
+from bitclass.cli.console import describe_training, print_lines, print_model, progress_bars
 from bitclass.cli.data import RowOptions, check_outputs, files_in, takes_texts
 from bitclass.cli.errors import UsageError
-from bitclass.cli.saving import digest_of, model_lock, print_model, save_model, without_link
+from bitclass.cli.saving import digest_of, model_lock, save_model, without_link
 from bitclass.storage import ProjectionType, load
 from bitclass.training.sums_file import sums_path
 

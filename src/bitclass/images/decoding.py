@@ -128,24 +128,16 @@ def _upright(image: Any) -> Any:
 
 def _to_rgb(image: Any) -> Any:
     pillow = import_extra("PIL.Image")
-    if image.mode.startswith(("I", "F")):
-        return pillow.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
+    if image.mode == "F":
+        raise ValueError("its pixels are floats; expected integers of at most 16 bits")
+    if image.mode.startswith("I"):  # Pillow would clip what is above 255
+        high = np.clip(np.asarray(image), 0, 65_535).astype(np.uint16) >> 8
+        return pillow.fromarray(high.astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
         layer = image.convert("RGBA")
         white = pillow.new("RGBA", layer.size, "white")
         return pillow.alpha_composite(white, layer).convert("RGB")
     return image.convert("RGB")
-
-
-def _eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """Convert 16-bit or float grey values (h, w) to 8 bits."""
-    if values.dtype.kind != "f":
-        return np.asarray(np.clip(values, 0, 65_535).astype(np.uint16) >> 8, dtype=np.uint8)
-    if not np.isfinite(values).all():
-        raise ValueError("pixels are not finite")
-    # Floats range from 0 to 1 or, in files of some programs, from 0 to 255.
-    white = 1.0 if values.max() <= 1 else 255.0
-    return np.asarray(np.rint(np.clip(values, 0, white) * (255 / white)), dtype=np.uint8)
 
 
 def centre_square(

@@ -122,7 +122,7 @@ def open_images(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for name in ("one.png", "two.png", "three.png"):
     ...         Image.effect_noise((32, 32), 50).save(os.path.join(folder, name))
-    ...     rows = open_images(folder, extractor_named("cnn,size=32"))
+    ...     rows = open_images(folder, extractor_named("cnn:32"))
     >>> rows.X.shape
     (3, 1280)
     """
@@ -179,5 +179,3 @@ def _prepared(file: str, name: str, extractor: ImageNetwork) -> NDArray[np.uint8
         return error
     except OSError as error:
         return ImageError(f"{name}: {error.strerror or error}")
-    except MemoryError:
-        return ImageError(f"{name}: not enough memory to read the image")

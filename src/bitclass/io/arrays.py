@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,9 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from bitclass.io.columns import choose_columns, find_column
+from bitclass.io.columns import Request, choose_columns
 from bitclass.io.labels import label_dtype
-from bitclass.io.source import Batch, DataFileError, Request, Source, reading
+from bitclass.io.source import Batch, DataFileError, Source, reading
 
 __all__ = ["NpySource", "NpzSource"]
 
@@ -26,15 +24,13 @@ class NpzSource(Source):
     format_name = "NumPy npz"
 
     def __init__(self, path: Path, request: Request) -> None:
-        super().__init__(path)
+        self.path = path
         with reading(path, self.format_name):
             arrays = self._arrays()
             if not arrays:
                 raise DataFileError(f"{path}: contains no arrays")
             kinds = {name: _kind(array) for name, array in arrays.items()}
-            self.columns = [find_column(path, list(kinds), name) for name in request.columns]
-            request = replace(request, columns=tuple(self.columns), feature_names=None)
-            self.features, self.label, self.notes = choose_columns(path, kinds, (), request)
+            choose_columns(self, kinds, replace(request, feature_names=None))
             if self.features:
                 self._set_features(self.features[0], arrays[self.features[0]])
             vectors = [name for name in (self.label, *self.columns) if name is not None]
@@ -44,13 +40,10 @@ class NpzSource(Source):
 
     def _arrays(self) -> Mapping[str, Any]:
         """Load all arrays, by name."""
-        with _objects_refused(self.path):
-            with zipfile.ZipFile(self.path) as archive:
-                names = {name.removesuffix(".npy") for name in archive.namelist()}
-            if {"data", "format", "shape"} <= names:
+        with np.load(self.path, allow_pickle=False) as loaded:
+            if {"data", "format", "shape"} <= set(loaded.files):
                 return {"matrix": _load_sparse(self.path)}
-            with np.load(self.path, allow_pickle=False) as loaded:
-                return {name: loaded[name] for name in loaded.files}
+            return {name: loaded[name] for name in loaded.files}
 
     def _set_features(self, name: str, array: Any) -> None:
         what = f"{self.path}: array {name!r}" if name else f"{self.path}: the array"
@@ -76,10 +69,7 @@ class NpzSource(Source):
             )
         values = np.array(array).reshape(-1)
         if values.dtype.kind == "S":
-            try:
-                values = np.char.decode(values, "utf-8")
-            except UnicodeDecodeError as error:
-                raise DataFileError(f"{self.path}: {what} are not UTF-8 text: {error}") from error
+            values = np.char.decode(values, "utf-8")
         if len(values) != (self.n_rows or len(values)):
             raise DataFileError(
                 f"{self.path}: contains {len(values)} {what}, but {self.n_rows} rows"
@@ -114,8 +104,7 @@ class NpySource(NpzSource):
     format_name = "NumPy npy"
 
     def _arrays(self) -> Mapping[str, Any]:
-        with _objects_refused(self.path):
-            return {"": open_memmap(self.path, mode="r")}
+        return {"": open_memmap(self.path, mode="r")}
 
     def _rows(self, array: Any, rows: slice) -> Any:
         # Mapped again for each piece, which releases the pages of earlier pieces and finds out
@@ -140,17 +129,3 @@ def _load_sparse(path: Path) -> Any:
     if hasattr(matrix, "check_format"):
         matrix.check_format(full_check=True)
     return csr_array(matrix)
-
-
-@contextmanager
-def _objects_refused(path: Path) -> Iterator[None]:
-    """Say what to do about arrays of objects, such as a column of text that pandas held."""
-    try:
-        yield
-    except ValueError as error:
-        if "object" not in str(error).lower():
-            raise
-        raise DataFileError(
-            f"{path}: holds pickled objects, which are not read; save text with "
-            "np.save(path, np.asarray(labels, dtype=str))"
-        ) from error

@@ -8,25 +8,40 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
-from bitclass.io.source import DataFileError, Request, listed
+from bitclass.io.source import DataFileError, Source, listed
 
-__all__ = ["choose_columns", "find_column"]
+__all__ = ["Request", "choose_columns"]
 
-_LABEL_NAMES = "y|labels|label|targets|target|classes|class"
-# pandas renames a second column "label" to "label.1".
-_LABEL = re.compile(rf"(?i)({_LABEL_NAMES})(_train|_test)?(\.[0-9]+)?")
-_FEATURE_NAMES = "x|features|feature|embeddings|embedding|vectors|data"
-_FEATURES = re.compile(rf"(?i)({_FEATURE_NAMES})(_train|_test)?")
+_LABEL = re.compile(r"(?i)y|labels|label|targets|target|classes|class")
 _ID = re.compile(r"(?i:(.*[_\-. ])?(id|idx|uuid)|index)|.*[a-z](Id|ID)")
-# The name that pandas gives to an unnamed column, such as the index in a CSV file.
-_UNNAMED = re.compile(r"Unnamed: [0-9.]+")
+# What pandas calls an index that has no name, in CSV and in other files.
+_INDEX = re.compile(r"Unnamed: .*|__index_level_[0-9]+__")
 
 
-def find_column(path: Path, names: Sequence[str], wanted: str) -> str:
+@dataclass(frozen=True)
+class Request:
+    """What to read, the same for all files."""
+
+    # Names, positions or patterns; empty to find them, False for none.
+    features: tuple[str, ...] | Literal[False] = ()
+    labels: str | Literal[False] | None = None
+    columns: tuple[str, ...] = ()  # all that are neither features nor labels
+    feature_names: tuple[str, ...] | None = None  # of a model
+    n_features: int | None = None
+    header: bool = True  # whether CSV files start with column names
+
+    @property
+    def only_labels(self) -> bool:
+        """Whether the file holds labels and nothing else."""
+        return self.features is False and not self.columns
+
+
+def _find_column(path: Path, names: Sequence[str], wanted: str) -> str:
     """Find a column by name, or by position if no column has that name."""
     if wanted in names:
         return wanted
@@ -35,127 +50,109 @@ def find_column(path: Path, names: Sequence[str], wanted: str) -> str:
     raise DataFileError(f"{path}: has no column {wanted!r}; the columns are: {listed(names)}")
 
 
-def choose_columns(
-    path: Path, kinds: Mapping[str, str], index: Collection[str], request: Request
-) -> tuple[list[str], str | None, list[str]]:
-    """Choose the feature columns and the label column of a table; also returns notes.
+def choose_columns(source: Source, kinds: Mapping[str, str], request: Request) -> None:
+    """Set the `features`, `label` and `columns` of a file, and `notes` on how they were found.
 
-    `kinds` maps column names to "number", "list", "text" or another type, and `index` are the
-    index columns of pandas. The matrices of an npz file are columns of lists.
+    `kinds` maps column names to "number", "list", "text" or another type. The matrices of an npz
+    file are columns of lists.
     """
-    names = list(kinds)
-    index = {*index, *(name for name in names if _UNNAMED.fullmatch(name))}
-    model_names = list(request.feature_names or ())
-    if isinstance(request.labels, str):
-        request = replace(request, labels=find_column(path, names, request.labels))
-    wanted, excluded = _requested(path, names, index, request)
-    unavailable = {*excluded, *wanted, *model_names, *request.columns}
-    free = [name for name in names if name not in unavailable]
-    lists = [name for name in wanted or free if kinds[name] == "list"]
-    if not wanted:
-        lists = [name for name in lists if name != request.labels and not _LABEL.fullmatch(name)]
-        lists = [name for name in lists if _FEATURES.fullmatch(name)] or lists
-        if len(lists) > 1 and request.features is not False and not model_names:
-            raise DataFileError(
-                f"{path}: several columns may be the features; name one with --features "
-                f"(features=): {listed(lists)}"
-            )
-    label, notes = _label_column(path, names, free, request, lists)
-    features: list[str] = []
-    if request.features is False:
-        pass
-    elif model_names:
-        if missing := [name for name in model_names if name not in kinds]:
-            raise DataFileError(
-                f"{path}: has no column {listed(missing)}, which the model was fitted with; "
-                f"the columns are: {listed(names)}"
-            )
-        features = model_names
-        notes.append("features matched by name")
-    elif wanted:
-        features = wanted
-    elif lists:
-        features = lists
-    else:
-        candidates = [name for name in free if name != label]
-        skipped = {name: "an identifier" for name in candidates if _ID.fullmatch(name)}
-        skipped |= {name: "the index of a data frame" for name in candidates if name in index}
-        features = [name for name in candidates if name not in skipped]
-        notes += [f"skipped {name!r}, {reason}" for name, reason in skipped.items()]
-        if not any(kinds[name] == "number" for name in features):
-            raise DataFileError(
-                f"{path}: no column contains numbers; the columns are: {listed(names)}; name a "
-                "column of texts with --text (text=)"
-            )
-    _check_numbers(path, {name: kinds[name] for name in features}, bool(model_names))
-    if request.labels is False:
-        label = None
-    elif label in features:
+    path, names = source.path, list(kinds)
+    source.columns = [_find_column(path, names, wanted) for wanted in request.columns]
+    request = replace(request, columns=tuple(source.columns))
+    label, source.notes = _label_column(path, names, request)
+    if request.features is not False:
+        source.features, notes = _feature_columns(path, kinds, label, request)
+        source.notes += notes
+        _check_numbers(path, {name: kinds[name] for name in source.features}, request)
+    if label in source.features:
         raise DataFileError(f"{path}: column {label!r} cannot be both label and feature")
-    return features, label, notes
-
-
-def _requested(
-    path: Path, names: Sequence[str], index: Collection[str], request: Request
-) -> tuple[list[str], set[str]]:
-    """Columns given by name, position or pattern, in this order, and those excluded by a !."""
-    label = request.labels
-    chosen: list[str] = []
-    excluded: set[str] = set()
-    for item in request.features or ():
-        excludes = item.startswith("!") and item not in names
-        text = item.removeprefix("!") if excludes else item
-        if text not in names and any(sign in text for sign in "*?["):
-            found = [name for name in names if name not in index and fnmatch.fnmatch(name, text)]
-            if not excludes:
-                is_label = label.__eq__ if isinstance(label, str) else _LABEL.fullmatch
-                found = [name for name in found if not is_label(name)]
-            if not found:
-                raise DataFileError(
-                    f"{path}: no column matches {text!r}; the columns are: {listed(names)}"
-                )
-        else:
-            found = [find_column(path, names, text)]
-        if excludes:
-            excluded.update(found)
-        else:
-            chosen += found
-    wanted = [name for name in dict.fromkeys(chosen) if name not in excluded]
-    if (chosen and not wanted) or len(excluded) == len(names):
-        raise DataFileError(f"{path}: features= leaves no column; the columns are: {listed(names)}")
-    return wanted, excluded
+    source.label = None if request.labels is False else label
 
 
 def _label_column(
-    path: Path, names: Sequence[str], free: Sequence[str], request: Request, lists: Sequence[str]
+    path: Path, names: Sequence[str], request: Request
 ) -> tuple[str | None, list[str]]:
     """Find the label column, even if labels are not requested, to exclude it from the features."""
     if isinstance(request.labels, str):
-        return request.labels, []
+        return _find_column(path, names, request.labels), []
     if request.only_labels and len(names) == 1:
         return names[0], []
-    candidates = [name for name in free if _LABEL.fullmatch(name)]
-    if len(lists) == 1:  # y_test belongs to X_test
-        candidates = [name for name in candidates if _suffix(name) == _suffix(lists[0])]
+    features = request.features or ()
+    used = {*request.columns, *(request.feature_names or ()), *features}
+    used |= {name.removeprefix("!") for name in features}
+    candidates = [name for name in names if _LABEL.fullmatch(name) and name not in used]
     if len(candidates) == 1:
         what = "label column skipped" if request.labels is False else "label column found by name"
         return candidates[0], [f"{what}: {candidates[0]!r}"]
-    if request.only_labels:
-        raise DataFileError(
-            f"{path}: name the label column with --labels (labels=); "
-            f"the columns are: {listed(names)}"
-        )
     # Ambiguity does not matter if neither the labels nor the features have to be found.
     is_needed = request.labels is None or (not request.feature_names and request.features == ())
-    if candidates and is_needed:
+    if request.only_labels or (candidates and is_needed):
         raise DataFileError(
-            f"{path}: several columns may be the labels; name one with --labels, or exclude others "
-            f"with --features '!{candidates[-1]}': {listed(candidates)}"
+            f"{path}: name the label column with --labels (labels=), and exclude others with "
+            f"--features '!NAME' (features=); it may be one of: {listed(candidates or names)}"
         )
     return None, []
 
 
-def _check_numbers(path: Path, kinds: Mapping[str, str], of_model: bool) -> None:
+def _feature_columns(
+    path: Path, kinds: Mapping[str, str], label: str | None, request: Request
+) -> tuple[list[str], list[str]]:
+    """Columns of the model, those requested, the only column of lists, or all that remain."""
+    names = list(kinds)
+    if request.feature_names:
+        if missing := [name for name in request.feature_names if name not in kinds]:
+            raise DataFileError(
+                f"{path}: has no column {listed(missing)}, which the model was fitted with; "
+                f"the columns are: {listed(names)}"
+            )
+        return list(request.feature_names), ["features matched by name"]
+    free = [name for name in names if name != label and name not in request.columns]
+    chosen, excluded = _requested(path, names, free, request.features or ())
+    if chosen:
+        return chosen, []
+    free = [name for name in free if name not in excluded]
+    if lists := [name for name in free if kinds[name] == "list"]:
+        if len(lists) > 1:
+            raise DataFileError(
+                f"{path}: several columns may be the features; name one with --features "
+                f"(features=): {listed(lists)}"
+            )
+        return lists, []
+    skipped = {name: "an identifier" for name in free if _ID.fullmatch(name)}
+    skipped |= {name: "the index of a data frame" for name in free if _INDEX.fullmatch(name)}
+    features = [name for name in free if name not in skipped]
+    if not any(kinds[name] == "number" for name in features):
+        raise DataFileError(
+            f"{path}: no column contains numbers; the columns are: {listed(names)}; name a column "
+            "of texts with --text (text=)"
+        )
+    return features, [f"skipped {name!r}, {reason}" for name, reason in skipped.items()]
+
+
+def _requested(
+    path: Path, names: Sequence[str], free: Sequence[str], items: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Columns given by name, position or pattern, in this order, and those excluded by a !."""
+    chosen: list[str] = []
+    excluded: list[str] = []
+    for item in items:
+        excludes = item.startswith("!") and item not in names
+        text = item.removeprefix("!") if excludes else item
+        found = [text]
+        if text not in names and any(sign in text for sign in "*?["):
+            found = [n for n in fnmatch.filter(free, text) if not _INDEX.fullmatch(n)]
+        (excluded if excludes else chosen).extend(_find_column(path, names, n) for n in found)
+        if not found:
+            raise DataFileError(
+                f"{path}: no column matches {text!r}; the columns are: {listed(names)}"
+            )
+    wanted = [name for name in dict.fromkeys(chosen) if name not in excluded]
+    if chosen and not wanted:
+        raise DataFileError(f"{path}: features= leaves no column; the columns are: {listed(names)}")
+    return wanted, excluded
+
+
+def _check_numbers(path: Path, kinds: Mapping[str, str], request: Request) -> None:
     if len(kinds) > 1 and "list" in kinds.values():
         raise DataFileError(f"{path}: features must be one column of lists, or columns of numbers")
     wrong = [name for name, kind in kinds.items() if kind not in ("number", "list")]
@@ -168,11 +165,5 @@ def _check_numbers(path: Path, kinds: Mapping[str, str], of_model: bool) -> None
         )
         raise DataFileError(
             f"{path}: column {wrong[0]!r} is not numeric (its type is {kinds[wrong[0]]}); "
-            + ("the model was fitted with it" if of_model else advice)
+            + ("the model was fitted with it" if request.feature_names else advice)
         )
-
-
-def _suffix(name: str) -> str:
-    """The part of the data in a name such as ``X_test``."""
-    found = re.search(r"(?i)_(train|test)$", name)
-    return found[0].lower() if found else ""

@@ -17,15 +17,14 @@ from numpy.typing import NDArray
 
 from bitclass._warn import how_to_install
 from bitclass.arrays import first_not_finite
+from bitclass.io.columns import Request
 from bitclass.io.labels import common_dtype, convert, label_dtype
 from bitclass.io.source import (
     Batch,
     DataFileError,
-    Request,
     Source,
     join_batches,
     listed,
-    reading,
 )
 
 __all__ = ["FORMATS", "FileRows", "Rows", "format_of", "open_rows"]
@@ -133,22 +132,23 @@ class FileRows(Rows):
         label_dtype: np.dtype[Any] | None,
         *,
         roles: Mapping[str, str] | None = None,
-        columns: Sequence[str] = (),
         labels: NDArray[Any] | None = None,
-        label_sources: Sequence[Source] = (),
+        labels_file: Source | None = None,
         rows_per_batch: int | None = None,
     ) -> None:
         first = sources[0]
         self._sources, self._labels, self._label_dtype = list(sources), labels, label_dtype
-        self._roles, self._columns = dict(roles or {}), list(columns)
+        self._roles = dict(roles or {})
+        self._columns = first.columns[len(self._roles) :]
         self.n_rows = sum(source.n_rows for source in sources)
         self.n_features = first.n_features
         self.feature_names = tuple(first.features) if first.has_names else None
         self.has_labels = labels is not None or label_dtype is not None
         self.dtype = np.result_type(*(source.dtype for source in sources))
         self.is_sparse = first.is_sparse
-        self.paths = [source.path for source in (*sources, *label_sources)]
-        described = [_description(files) for files in (sources, label_sources) if files]
+        others = [] if labels_file is None else [labels_file]
+        self.paths = [source.path for source in (*sources, *others)]
+        described = [_description(files) for files in (sources, others) if files]
         if "text" in self._roles:
             described[0] += f", texts {self._roles['text']!r}"
         self.description = "\n".join(described)
@@ -209,32 +209,29 @@ class FileRows(Rows):
             offset += source.n_rows
 
     def _checked(self, source: Source, piece: Batch, row: int, offset: int) -> Batch:
-        X, labels, first = piece.X, piece.labels, offset + row
+        path, X, labels, first = source.path, piece.X, piece.labels, offset + row
         if X is not None:
             X = X.astype(self.dtype, copy=False)
             if (wrong := first_not_finite(X)) is not None:
                 place, column, value = wrong
                 name = repr(self.feature_names[column]) if self.feature_names else column
                 raise DataFileError(
-                    f"{source.path}: row {row + place} has {value} in feature {name}; features "
-                    "must be finite"
+                    f"{path}: row {row + place} has {value} in feature {name}; features must be "
+                    "finite"
                 )
         if self._labels is not None:
             labels = self._labels[first : first + len(piece)]
         elif labels is not None and self._label_dtype is not None:
-            labels = convert(source.path, labels, self._label_dtype, row)
+            labels = convert(path, labels, self._label_dtype, row)
         found = {role: piece.columns[name] for role, name in self._roles.items()}
-        weight, texts = found.get("sample_weight"), found.get("text")
+        weight: Any = found.get("sample_weight")
+        texts: Any = found.get("text")
         if weight is not None:
-            weight = _numbers(source.path, weight, row, self._roles["sample_weight"])
-        return Batch(
-            X,
-            labels,
-            first,
-            {name: piece.columns[name] for name in self._columns},
-            weight,
-            None if texts is None else _texts(source.path, texts, row, self._roles["text"]),
-        )
+            weight = _weights(path, weight, row, self._roles["sample_weight"])
+        if texts is not None:
+            texts = _texts(path, texts, row, self._roles["text"])
+        columns = {name: piece.columns[name] for name in self._columns}
+        return Batch(X, labels, first, columns, weight, texts)
 
 
 def prefetch(source: Generator[_T, None, None]) -> Generator[_T, None, None]:
@@ -255,7 +252,7 @@ def prefetch(source: Generator[_T, None, None]) -> Generator[_T, None, None]:
             source.close()
 
 
-def _numbers(path: Path, values: NDArray[Any], first_row: int, name: str) -> NDArray[np.float64]:
+def _weights(path: Path, values: NDArray[Any], first_row: int, name: str) -> NDArray[np.float64]:
     """Convert sample weights, which are text in CSV files, to numbers."""
     try:
         converted = values.astype(np.float64)
@@ -271,7 +268,7 @@ def _numbers(path: Path, values: NDArray[Any], first_row: int, name: str) -> NDA
     return converted
 
 
-def _texts(path: Path, values: NDArray[Any], first_row: int, name: str) -> Sequence[str | bytes]:
+def _texts(path: Path, values: NDArray[Any], first_row: int, name: str) -> list[str | bytes]:
     """Check texts: missing ones are an error, empty ones are not."""
     texts: list[str | bytes] = values.tolist()
     for i, text in enumerate(texts):
@@ -281,11 +278,6 @@ def _texts(path: Path, values: NDArray[Any], first_row: int, name: str) -> Seque
                 f"{path}: column {name!r} must contain texts, found {found} in row {first_row + i}"
             )
     return texts
-
-
-def _more(files: Sequence[Any]) -> str:
-    """Suffix for the first file name in a message about several files."""
-    return f" and {len(files) - 1} more" if len(files) > 1 else ""
 
 
 def _description(sources: Sequence[Source]) -> str:
@@ -303,15 +295,16 @@ def _description(sources: Sequence[Source]) -> str:
     elif first.label:
         parts.append(f"labels {first.label!r}")
     notes = f" ({'; '.join(first.notes)})" if first.notes else ""
-    return f"{first.path}{_more(sources)}: {', '.join(parts)}{notes}"
+    more = f" and {len(sources) - 1} more" if len(sources) > 1 else ""
+    return f"{first.path}{more}: {', '.join(parts)}{notes}"
 
 
 def open_rows(
     paths: PathLike | Sequence[PathLike],
     *,
-    features: str | int | Sequence[str | int] | Literal[False] | None = None,
+    features: str | int | Sequence[str | int] = (),
     labels: str | int | Literal[False] | None = None,
-    labels_file: PathLike | Sequence[PathLike] | None = None,
+    labels_file: PathLike | None = None,
     sample_weight: str | int | None = None,
     text: str | int | None = None,
     columns: Sequence[str] = (),
@@ -333,16 +326,16 @@ def open_rows(
     ----------
     paths : path or sequence of paths
         Files of one format, read as one sequence of rows, or folders of such files.
-    features : str, int, sequence of str or int, or False, optional
+    features : str, int, or sequence of str or int
         The feature columns (or the array of an npz file), also by patterns such as ``f*``;
         ``!name`` or ``!pattern`` excludes columns. By default the only matrix, the only column of
-        lists, or all columns except label, index and identifiers. With False, none are read.
+        lists, or all columns except label, index and identifiers.
     labels : str, int or False, optional
         The label column; by default the only one with a name typical of labels. With False, no
         labels are read, and such a column is skipped.
-    labels_file : path or sequence of paths, optional
-        Separate files that contain the labels; `labels` then refers to these files. A ``.txt``
-        file has one label per line, and no header.
+    labels_file : path, optional
+        A separate file that contains the labels; `labels` then refers to it. A ``.txt`` file has
+        one label per line, and no header.
     text : str or int, optional
         The column of texts, which are read instead of features. Of a file of lines, it is "line".
     sample_weight : str or int, optional
@@ -385,14 +378,14 @@ def open_rows(
     """
     if rows_per_batch is not None and rows_per_batch < 1:
         raise ValueError(f"rows_per_batch must be positive, found {rows_per_batch}")
-    if text is not None and features is not None:
+    named = _strings([features] if isinstance(features, str | int) else features)
+    if text is not None and named:
         raise ValueError("texts are read instead of features: give text= or features=, not both")
     label = labels if labels is None or labels is False else str(labels)
-    named = [features] if isinstance(features, str | int) else features
     given = {"sample_weight": sample_weight, "text": text}
     roles = {role: str(name) for role, name in given.items() if name is not None}
     request = Request(
-        features=False if features is False or text is not None else _strings(named),
+        features=named if text is None else False,
         labels=False if labels_file is not None else label,
         columns=(*roles.values(), *map(str, columns)),
         n_features=n_features,
@@ -400,29 +393,34 @@ def open_rows(
         feature_names=None if feature_names is None else _strings(feature_names),
     )
     sources = _open_files(_files(paths, format), format, request)
-    found = None
-    label_sources: list[Source] = []
+    label_source = found = None
     if labels_file is not None:
         request = Request(features=False, labels=label or None, header=header)
-        label_sources = _open_labels(_files(labels_file, None, "labels_file"), request, sources)
-        label_rows = FileRows(label_sources, _label_dtype(label_sources, classes))
-        found = np.concatenate([batch.labels for batch in label_rows.batches()])
-    names = list(sources[0].columns)
-    if text is not None and names[len(roles) - 1] == sources[0].label:
+        (label_source,) = _open_files([Path(labels_file)], None, request)
+        label_rows = FileRows([label_source], _label_dtype([label_source], classes))
+        n_rows = sum(source.n_rows for source in sources)
+        if label_rows.n_rows != n_rows:
+            raise DataFileError(
+                f"{labels_file}: contains {label_rows.n_rows} labels, but there are {n_rows} rows "
+                f"in {sources[0].path}, or in all files; CSV starts with column names unless "
+                "--no-header (header=False), and .txt files have no header"
+            )
+        found = label_rows.load().labels
+    names = dict(zip(roles, sources[0].columns, strict=False))
+    if text is not None and names["text"] == sources[0].label:
         raise DataFileError(f"column {sources[0].label!r} cannot be both text and label")
     return FileRows(
         sources,
         _label_dtype(sources, classes),
-        roles=dict(zip(roles, names, strict=False)),
-        columns=names[len(roles) :],
+        roles=names,
         labels=found,
-        label_sources=label_sources,
+        labels_file=label_source,
         rows_per_batch=rows_per_batch,
     )
 
 
-def _strings(names: Iterable[object] | None) -> tuple[str, ...]:
-    return tuple(map(str, () if names is None else names))
+def _strings(names: Iterable[object]) -> tuple[str, ...]:
+    return tuple(map(str, names))
 
 
 def _known() -> str:
@@ -445,56 +443,39 @@ def format_of(path: Path) -> str | None:
     return None
 
 
-def _files(
-    paths: PathLike | Sequence[PathLike], format: str | None, name: str = "paths"
-) -> list[Path]:
+def _files(paths: PathLike | Sequence[PathLike], format: str | None) -> list[Path]:
     """The files, with each folder replaced by its files of a known format, sorted by name."""
     roots = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not roots:
-        raise ValueError(f"{name} must name at least one file")
+        raise ValueError("paths must name at least one file")
     files: list[Path] = []
     for path in map(Path, roots):
-        with reading(path, "a file"):
-            if not path.exists():
-                raise DataFileError(f"{path}: no such file or folder")
-            found = [path]
-            if path.is_dir():
-                found = sorted(
-                    file
-                    for file in path.iterdir()
-                    if file.is_file()
-                    and not file.name.startswith((".", "_"))
-                    and (format or format_of(file)) not in (None, "lines")
-                )
-                if not found:
-                    raise DataFileError(
-                        f"{path}: no file in this folder has a known extension: {_known()}"
-                    )
-            for file in found:
-                if not file.is_file():  # opening a pipe would wait for its writer
-                    raise DataFileError(f"{file}: is not a file")
-                if file.stat().st_size == 0:
-                    raise DataFileError(f"{file}: is empty")
-            files += found
-    return files
-
-
-def _common_format(paths: Sequence[Path], format: str | None) -> str:
-    if format is not None and format not in FORMATS:
-        raise DataFileError(f"{paths[0]}: unknown format={format!r}; formats are: {_known()}")
-    formats = [format or format_of(path) for path in paths]
-    for path, found in zip(paths, formats, strict=True):
-        if found is None:
-            raise DataFileError(
-                f"{path}: unknown extension; rename it, or set format= to one of: {_known()}"
+        found = [path]
+        if path.is_dir():
+            found = sorted(
+                file
+                for file in path.iterdir()
+                if file.is_file()
+                and not file.name.startswith((".", "_"))
+                and (format or format_of(file)) not in (None, "lines")
             )
-        if found != formats[0]:
-            raise DataFileError(f"{path}: is {found}, but {paths[0]} is {formats[0]}")
-    return str(formats[0])
+            if not found:
+                raise DataFileError(
+                    f"{path}: no file in this folder has a known extension: {_known()}"
+                )
+        files += found
+    return files
 
 
 def _open_files(paths: Sequence[Path], format: str | None, request: Request) -> list[Source]:
     """Open files of one format; the first determines the label and the columns of all."""
+    for path in paths:
+        if not path.exists():
+            raise DataFileError(f"{path}: no such file or folder")
+        if not path.is_file():  # opening a pipe would wait for its writer
+            raise DataFileError(f"{path}: is not a file")
+        if path.stat().st_size == 0:
+            raise DataFileError(f"{path}: is empty")
     format = _common_format(paths, format)
     module, _, name = FORMATS[format][0].partition(".")
     try:  # the library that reads the format is imported only when it is needed
@@ -504,66 +485,46 @@ def _open_files(paths: Sequence[Path], format: str | None, request: Request) -> 
             f"{paths[0]}: reading {format} requires pyarrow; {how_to_install('parquet')}"
         ) from error
     first = opener(paths[0], request)
-    others = replace(request, columns=tuple(first.columns))
-    if format not in ("svmlight", "lines"):
-        others = replace(others, labels=False if first.label is None else first.label)
+    others = replace(request, columns=tuple(first.columns), labels=first.label or False)
     sources = [first, *(opener(path, others) for path in paths[1:])]
     if format == "svmlight":
         import_module("bitclass.io.svmlight").set_widths(sources, request)
     for source in sources:
-        if format not in ("npy", "npz"):
-            _check_columns(source, first)
-            source.features = first.features
-        _check_width(source, first, request)
+        _check_same_features(source, first, request)
+        source.features = first.features
     return sources
 
 
-def _check_columns(source: Source, first: Source) -> None:
-    present, expected = set(source.features), set(first.features)
-    missing = [name for name in first.features if name not in present]
-    unexpected = [name for name in source.features if name not in expected]
-    if missing:
-        raise DataFileError(
-            f"{source.path}: has no column {listed(missing)}, which the first file has; "
-            f"the columns are: {listed(source.features)}"
-        )
-    if unexpected:
-        raise DataFileError(
-            f"{source.path}: has a column {listed(unexpected)}, which the first file does not "
-            "have; if it is not a feature, name the features with --features"
-        )
+def _common_format(paths: Sequence[Path], format: str | None) -> str:
+    formats = [format or format_of(path) for path in paths]
+    for path, found in zip(paths, formats, strict=True):
+        if found not in FORMATS:
+            what = "unknown extension; rename it, or set" if format is None else "unknown"
+            raise DataFileError(f"{path}: {what} format={format!r}; formats are: {_known()}")
+        if found != formats[0]:
+            raise DataFileError(f"{path}: is {found}, but {paths[0]} is {formats[0]}")
+    return str(formats[0])
 
 
-def _check_width(source: Source, first: Source, request: Request) -> None:
+def _check_same_features(source: Source, first: Source, request: Request) -> None:
+    """Check that a file has the features of the first file, and as many as the model."""
+    missing = [name for name in first.features if name not in source.features]
+    unexpected = [name for name in source.features if name not in first.features]
+    if first.has_names and (missing or unexpected):
+        raise DataFileError(
+            f"{source.path}: {listed(missing or unexpected)} is a feature in only one of this file "
+            f"and {first.path}; name the features of all with --features (features=)"
+        )
     expected, who = first.n_features, f"but {first.path} has"
     if request.features is not False and request.n_features is not None:
         expected, who = request.n_features, "expected"
     elif request.features is not False and request.feature_names is not None:
         expected, who = len(request.feature_names), "the model has"
-    if source.n_features != expected:
+    if source.n_features != expected or source.is_sparse != first.is_sparse:
+        kind = "sparse" if source.is_sparse else "dense"
         raise DataFileError(
-            f"{source.path}: has {source.n_features} features per row, {who} {expected}"
+            f"{source.path}: has {source.n_features} features per row ({kind}), {who} {expected}"
         )
-    if source.is_sparse != first.is_sparse:
-        raise DataFileError(f"{source.path} and {first.path}: one is sparse and the other is dense")
-
-
-def _open_labels(
-    paths: Sequence[Path], request: Request, sources: Sequence[Source]
-) -> list[Source]:
-    """Open label files, which must have as many rows as the features."""
-    if format_of(paths[0]) == "svmlight":
-        raise DataFileError(f"{paths[0]}: labels_file cannot be an SVMlight file")
-    label_sources = _open_files(paths, None, request)
-    n_rows = sum(source.n_rows for source in sources)
-    n_labels = sum(source.n_rows for source in label_sources)
-    if n_labels != n_rows:
-        raise DataFileError(
-            f"{paths[0]}{_more(paths)}: contains {n_labels} labels, but there are {n_rows} rows in "
-            f"{sources[0].path}{_more(sources)}; CSV starts with column names unless --no-header "
-            "(header=False), and .txt files have no header"
-        )
-    return label_sources
 
 
 def _label_dtype(sources: Sequence[Source], classes: Any) -> np.dtype[Any] | None:

@@ -6,13 +6,12 @@ Any error in a file is a `DataFileError`, a single line that names the file.
 from __future__ import annotations
 
 import gzip
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,6 @@ from numpy.typing import NDArray
 __all__ = [
     "Batch",
     "DataFileError",
-    "Request",
     "Source",
     "join_batches",
     "listed",
@@ -30,13 +28,7 @@ __all__ = [
 
 _MAX_NAMES = 20
 _MAX_CHARACTERS = 300
-# The first bytes of files that would otherwise be read as text without an error.
-_COMPRESSED = {
-    "bzip2": rb"BZh[1-9]1AY&SY",
-    "xz": rb"\xfd7zXZ\x00",
-    "Zstandard": rb"\x28\xb5\x2f\xfd",
-    "zip": rb"PK\x03\x04",
-}
+_PEEKED = 4096
 
 
 @dataclass(frozen=True)
@@ -118,41 +110,22 @@ def join_batches(batches: Sequence[Batch]) -> Batch:
     )
 
 
-@dataclass(frozen=True)
-class Request:
-    """What to read, the same for all files."""
-
-    # Names, positions or patterns; empty to find them, False for none.
-    features: tuple[str, ...] | Literal[False] = ()
-    labels: str | Literal[False] | None = None
-    columns: tuple[str, ...] = ()  # all that are neither features nor labels
-    feature_names: tuple[str, ...] | None = None  # of a model
-    n_features: int | None = None
-    header: bool = True  # whether CSV files start with column names
-
-    @property
-    def only_labels(self) -> bool:
-        """Whether the file holds labels and nothing else."""
-        return self.features is False and not self.columns
-
-
 class Source(ABC):
     """A file that is open only while rows are read; its constructor takes a path and a request."""
 
     format_name: str
+    path: Path
     n_rows = 0
     n_features = 0
     is_sparse = False  # whether the features are CSR arrays
     dtype: np.dtype[Any] = np.dtype(np.float64)  # of the features
-    features: Sequence[str] = ()  # the feature columns, or the feature array
     has_names = False  # whether `features` are feature names, to be matched by name
-    label: str | None = None  # the label column or array
     label_dtype: np.dtype[Any] | None = None
-    columns: Sequence[str] = ()  # name of each of the `columns` of the request
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.notes: list[str] = []  # what was found by name, and what was skipped
+    # Set by `choose_columns`: names of columns or arrays, and what was found by name or skipped.
+    features: Sequence[str] = ()
+    label: str | None = None
+    columns: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
     @abstractmethod
     def read(self, rows_per_piece: int) -> Iterator[Batch]:
@@ -224,7 +197,7 @@ def open_text(path: Path) -> IO[bytes]:
     Raises
     ------
     DataFileError
-        If the file is compressed in another way, or is UTF-16 or UTF-32 and not UTF-8.
+        If the file starts with bytes that no text contains.
 
     Examples
     --------
@@ -236,22 +209,16 @@ def open_text(path: Path) -> IO[bytes]:
     b'x,label'
     """
     with path.open("rb") as file:
-        start = file.read(16)
-    for name, pattern in _COMPRESSED.items():
-        if re.match(pattern, start):
-            raise DataFileError(
-                f"{path}: is compressed by {name}; decompress it, or compress it by gzip"
-            )
-    open_file: Any = gzip.open if start.startswith(b"\x1f\x8b") else open
+        is_gzip = file.read(2) == b"\x1f\x8b"
+    open_file: Any = gzip.open if is_gzip else open
     stream = open_file(path, "rb")
     try:
         with reading(path, "gzip"):
-            start = stream.peek(2)[:2]
-        # With a byte order mark, or without one if it starts with an ASCII character.
-        if start in (b"\xff\xfe", b"\xfe\xff") or (len(start) == 2 and 0 in start):
+            start = stream.peek(_PEEKED)[:_PEEKED]
+        if b"\0" in start:
             raise DataFileError(
-                f"{path}: is not UTF-8 but UTF-16 or UTF-32; convert it, for example with "
-                "iconv -f UTF-16 -t UTF-8"
+                f"{path}: is not UTF-8 text, but UTF-16 or not text at all; convert it, for "
+                "example with iconv -f UTF-16 -t UTF-8; of compressed files, those of gzip are read"
             )
     except DataFileError:
         stream.close()

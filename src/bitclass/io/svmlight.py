@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bitclass.io.columns import Request, choose_columns
 from bitclass.io.labels import INTEGER
-from bitclass.io.source import Batch, DataFileError, Request, Source, open_text, reading
+from bitclass.io.source import Batch, DataFileError, Source, open_text, reading
 
 __all__ = ["SvmlightSource", "set_widths"]
 
@@ -34,9 +36,9 @@ class SvmlightSource(Source):
     first_index = 0
 
     def __init__(self, path: Path, request: Request) -> None:
-        super().__init__(path)
-        if request.features or isinstance(request.labels, str) or request.columns:
-            raise DataFileError(f"{path}: SVMlight has no names of features, labels or columns")
+        self.path = path
+        kinds = {"features": "list", "label": "number"}
+        choose_columns(self, kinds, replace(request, feature_names=None))
         self.low, self.high = -1, -1
         for X, y, row in self._blocks():
             self.n_rows = row + len(y)
@@ -46,8 +48,7 @@ class SvmlightSource(Source):
                 self.high = max(self.high, high)
         if self.n_rows == 0:
             raise DataFileError(f"{path}: has no rows")
-        if request.labels is None:
-            self.label, self.label_dtype = "first number", INTEGER
+        self.label_dtype = None if self.label is None else INTEGER
 
     def _blocks(self) -> Iterator[tuple[Any, NDArray[np.float64], int]]:
         """Yield features (k, max index + 1), labels and first row of blocks of lines."""
@@ -76,7 +77,8 @@ class SvmlightSource(Source):
             if X.nnz and not 0 <= indices.min() <= indices.max() < self.n_features:
                 raise DataFileError(f"{self.path}: has changed since it was opened")
             rows = csr_array((X.data, indices, X.indptr), shape=(X.shape[0], self.n_features))
-            yield Batch(rows, None if self.label is None else y, row)
+            labels = None if self.label is None else y
+            yield Batch(rows, labels, row, dict.fromkeys(self.columns, y))
 
 
 def set_widths(files: Sequence[SvmlightSource], request: Request) -> None:
@@ -95,4 +97,4 @@ def set_widths(files: Sequence[SvmlightSource], request: Request) -> None:
                 f"{first_index} to {expected - 1 + first_index}"
             )
         file.first_index, file.n_features = first_index, expected or width
-        file.notes = [f"indices from {first_index}"]
+        file.notes = [*file.notes, f"indices from {first_index}"]

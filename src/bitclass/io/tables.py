@@ -23,9 +23,9 @@ import pyarrow.json
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from bitclass.io.columns import choose_columns, find_column
-from bitclass.io.labels import common_dtype, infer_dtype, label_dtype
-from bitclass.io.source import Batch, DataFileError, Request, Source, listed, open_text, reading
+from bitclass.io.columns import Request, choose_columns
+from bitclass.io.labels import TEXT, common_dtype, infer_dtype, label_dtype
+from bitclass.io.source import Batch, DataFileError, Source, listed, open_text, reading
 
 __all__ = ["ArrowSource", "CsvSource", "JsonSource", "ParquetSource"]
 
@@ -38,10 +38,11 @@ class TableSource(Source):
     """A table of a schema, read in record batches."""
 
     _named = True  # whether the file has column names
+    _advice = ""  # for errors that a missing header explains
     _examples: Mapping[str, str] = {}  # values of text columns, for error messages
 
     def __init__(self, path: Path, request: Request) -> None:
-        super().__init__(path)
+        self.path = path
         with reading(path, self.format_name):
             self._schema = self._read_schema(request)
             names = self._schema.names
@@ -49,23 +50,18 @@ class TableSource(Source):
             if duplicates:
                 raise DataFileError(
                     f"{path}: several columns have the same name: {listed(duplicates)}"
-                    + self._advice(request)
+                    + self._advice
                 )
-            self.columns = [find_column(path, names, wanted) for wanted in request.columns]
-            request = replace(request, columns=tuple(self.columns))
+            kinds = {field.name: _kind(field.type) for field in self._schema}
+            kinds |= {name: f"text, as {text!r:.60}" for name, text in self._examples.items()}
             if not self._named:  # features are matched by position
                 request = replace(request, feature_names=None)
-            kinds = {field.name: self._kind(field.type) for field in self._schema}
-            kinds |= {name: f"text, as {text!r:.60}" for name, text in self._examples.items()}
-            index = (self._schema.pandas_metadata or {}).get("index_columns", [])
-            index = [name for name in index if isinstance(name, str)]
-            self.features, self.label, notes = choose_columns(path, kinds, index, request)
-            self.notes += notes
+            choose_columns(self, kinds, request)
             self._is_list = [kinds[name] for name in self.features] == ["list"]
             self.has_names = self._named and bool(self.features) and not self._is_list
             self.n_rows = self._count_rows()
             if self.n_rows == 0:
-                raise DataFileError(f"{path}: has no rows" + self._advice(request))
+                raise DataFileError(f"{path}: has no rows" + self._advice)
             self._set_types()
 
     @abstractmethod
@@ -79,10 +75,6 @@ class TableSource(Source):
     @abstractmethod
     def _record_batches(self) -> Generator[Any, None, None]:
         """Yield record batches of the wanted columns."""
-
-    def _advice(self, request: Request) -> str:
-        """What to add to an error that a missing header explains."""
-        return ""
 
     @property
     def _wanted(self) -> list[str]:
@@ -100,29 +92,16 @@ class TableSource(Source):
                 for start in range(0, batch.num_rows, size):
                     yield batch.slice(start, size)
 
-    def _kind(self, kind: Any) -> str:
-        """Convert a pyarrow type to the kinds of `choose_columns`."""
-        types = pa.types
-        if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-            return "list" if self._kind(kind.value_type) == "number" else str(kind)
-        if types.is_dictionary(kind):
-            return self._kind(kind.value_type)
-        if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
-            return "number"
-        is_text = str(kind) in ("string", "large_string", "string_view")
-        return "text" if is_text else str(kind)
-
     def _set_types(self) -> None:
         """Set the types of labels and features, and the number of features."""
         if self.label is not None and self.label_dtype is None:
             kind = self._schema.field(self.label).type
-            if self._kind(kind) not in ("text", "number"):
+            if _kind(kind) not in ("text", "number"):
                 raise DataFileError(
                     f"{self.path}: labels {self.label!r} have type {kind}; "
                     "labels must be integers, booleans or text"
                 )
-            is_text = self._kind(kind) == "text"
-            self.label_dtype = label_dtype(np.dtype(np.str_) if is_text else _numpy_type(kind))
+            self.label_dtype = TEXT if _kind(kind) == "text" else label_dtype(_numpy_type(kind))
         if not self.features:
             return
         kinds = [self._schema.field(name).type for name in self.features]
@@ -208,6 +187,18 @@ class TableSource(Source):
             raise DataFileError(f"{self.path}: row {row + first // per_row} {missing}")
 
 
+def _kind(kind: Any) -> str:
+    """Convert a pyarrow type to the kinds of `choose_columns`."""
+    types = pa.types
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return "list" if _kind(kind.value_type) == "number" else str(kind)
+    if types.is_dictionary(kind):
+        return _kind(kind.value_type)
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind):
+        return "number"
+    return "text" if str(kind) in ("string", "large_string", "string_view") else str(kind)
+
+
 def _numpy_type(kind: Any) -> np.dtype[Any]:
     """NumPy type of a numeric pyarrow type, also in a dictionary."""
     dtype: np.dtype[Any] = np.dtype(getattr(kind, "value_type", kind).to_pandas_dtype())
@@ -238,32 +229,23 @@ class ParquetSource(TableSource):
 
 
 class ArrowSource(TableSource):
-    """An Arrow IPC file or stream (Feather version 2, Hugging Face datasets), memory-mapped."""
+    """An Arrow IPC file (Feather version 2), memory-mapped."""
 
     format_name = "Arrow"
 
     def _read_schema(self, request: Request) -> Any:
         with pa.memory_map(str(self.path)) as mapped:
-            return _open_arrow(mapped, pa.ipc.IpcReadOptions())[0]
+            return pa.ipc.open_file(mapped).schema
 
     def _count_rows(self) -> int:
         return sum(batch.num_rows for batch in self._record_batches())
 
     def _record_batches(self) -> Generator[Any, None, None]:
         places = sorted(self._schema.get_field_index(name) for name in self._wanted)
+        options = pa.ipc.IpcReadOptions(included_fields=places)
         with pa.memory_map(str(self.path)) as mapped:
-            yield from _open_arrow(mapped, pa.ipc.IpcReadOptions(included_fields=places))[1]
-
-
-def _open_arrow(mapped: Any, options: Any) -> tuple[Any, Iterator[Any]]:
-    """Schema and record batches of a file or, if it is none, of a stream."""
-    try:
-        file = pa.ipc.open_file(mapped, options=options)
-        return file.schema, map(file.get_batch, range(file.num_record_batches))
-    except pa.ArrowInvalid:
-        mapped.seek(0)
-        stream = pa.ipc.open_stream(mapped, options=options)
-        return stream.schema, iter(stream)
+            file = pa.ipc.open_file(mapped, options=options)
+            yield from map(file.get_batch, range(file.num_record_batches))
 
 
 class CsvSource(TableSource):
@@ -273,6 +255,8 @@ class CsvSource(TableSource):
 
     def _read_schema(self, request: Request) -> Any:
         self._named = request.header
+        if request.header:
+            self._advice = "; if the first line is data, pass --no-header (header=False)"
         with open_text(self.path) as stream:
             self._is_gzip = isinstance(stream, gzip.GzipFile)
             first = next((line for line in stream if line.strip(b"\xef\xbb\xbf \r\n")), b"")
@@ -285,16 +269,10 @@ class CsvSource(TableSource):
             schema = reader.schema  # types are inferred from the first block
             head = next(iter(reader), None)
         self._raw_names = schema.names
-        names: list[str] = []
-        for place, raw in enumerate(schema.names):
-            name = raw.strip() if self._named else str(place)
-            if not name:  # an index written by pandas, possibly more than once
-                name = f"Unnamed: {place}"
-                while name in schema.names:
-                    name += ".1"
-            names.append(name)
-        if not self._named:
-            self.notes.append("no column names")
+        names = [
+            (raw.strip() or f"Unnamed: column {place}") if self._named else str(place)
+            for place, raw in enumerate(schema.names)
+        ]
         # A column that is empty in the first block may contain numbers.
         numeric = [
             pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind)
@@ -302,17 +280,12 @@ class CsvSource(TableSource):
         ]
         if head is not None:
             self._examples = {
-                name: next(
-                    (text for text in map(str, column.to_pylist()) if not _is_number(text)), ""
-                )
+                name: next((t for t in map(str, column.to_pylist()) if not _is_number(t)), "")
                 for name, column, is_number in zip(names, head, numeric, strict=True)
                 if not is_number
             }
         kinds = [pa.float64() if is_number else pa.string() for is_number in numeric]
         return pa.schema(zip(names, kinds, strict=True))
-
-    def _advice(self, request: Request) -> str:
-        return "; if the first line is data, pass --no-header (header=False)" * request.header
 
     def _count_rows(self) -> int:
         dtypes, n_rows = set(), 0

@@ -15,20 +15,12 @@ from bitclass.storage.container import ModelFileError, shown
 
 __all__ = ["check_extractor", "extractor_of"]
 
-_NUMBERS = (int, float, list)
 # Options of each kind, with the types of their values.
-_KINDS: dict[str, dict[str, tuple[type, ...]]] = {
-    "cnn": {"size": (int,)},
-    "onnx": {
-        "file": (str,),
-        "output": (str, type(None)),
-        "size": (int, type(None)),
-        "mean": _NUMBERS,
-        "std": _NUMBERS,
-        "sha256": (str, type(None)),
-    },
-    "model2vec": {"model": (str,)},
-    "sentence-transformers": {"model": (str,)},
+_KINDS: dict[str, dict[str, type]] = {
+    "cnn": {"size": int},
+    "onnx": {"file": str, "sha256": str},
+    "model2vec": {"model": str},
+    "sentence-transformers": {"model": str},
 }
 # The options that name something outside the file.
 _NAMES = {"onnx": "file", "model2vec": "model", "sentence-transformers": "model"}
@@ -48,16 +40,8 @@ def extractor_of(summary: Mapping[str, Any]) -> dict[str, Any] | None:
             f"the summary's 'extractor' must be an object whose kind is one of {list(_KINDS)}, "
             f"found {shown(entry) if kind is None else shown(kind)}"
         )
-    options = _KINDS[kind]
     for name, value in entry.items():
-        if name == "kind":
-            continue
-        numbers = value if isinstance(value, list) else []
-        if (
-            name not in options
-            or type(value) not in options[name]
-            or not all(type(number) in (int, float) for number in numbers)
-        ):
+        if name != "kind" and type(value) is not _KINDS[kind].get(name):
             raise ModelFileError(
                 f"the summary's 'extractor' of kind {kind!r} has an invalid option {shown(name)}: "
                 f"{shown(value)}"

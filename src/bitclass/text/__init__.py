@@ -1,6 +1,6 @@
 """Texts: the classifier, hashed n-grams and sentence embeddings."""
 
-from bitclass.embeddings import SentenceEmbeddings, embeddings_named, recorded_embeddings
+from bitclass.embeddings import SentenceEmbeddings, recorded_embeddings
 from bitclass.text.classifier import TextClassifier
 from bitclass.text.ngrams import csr_rows, fit_ngrams
 
@@ -8,7 +8,6 @@ __all__ = [
     "SentenceEmbeddings",
     "TextClassifier",
     "csr_rows",
-    "embeddings_named",
     "fit_ngrams",
     "recorded_embeddings",
 ]

@@ -49,8 +49,6 @@ class TextClassifier(BinaryCodeClassifier):
         Minimum and maximum length of n-grams of characters, within words, and of words.
     min_df : int, default=2
         N-grams that occur in fewer texts are ignored.
-    idf_power : float, default=0.5
-        Power of the inverse document frequencies: see `fit_ngrams`.
     alpha, refine, kernel, n_anchors, gamma, rescore, class_weight, prior
         As for `BinaryCodeClassifier`. `kernel` applies to embeddings only.
     reject, unknown_label, keep_sums, n_jobs, max_time, random_state, verbose
@@ -82,7 +80,7 @@ class TextClassifier(BinaryCodeClassifier):
 
     # `fit_ngrams` and the embeddings check theirs.
     _parameter_constraints: dict[str, Any] = PARAMETER_CONSTRAINTS | dict.fromkeys(
-        ("embedding", "char_ngrams", "word_ngrams", "min_df", "idf_power"), "no_validation"
+        ("embedding", "char_ngrams", "word_ngrams", "min_df"), "no_validation"
     )
 
     _extractor: NgramFeatures | SentenceEmbeddings
@@ -95,7 +93,6 @@ class TextClassifier(BinaryCodeClassifier):
         char_ngrams: Lengths = (1, 3),
         word_ngrams: Lengths = (1, 2),
         min_df: int = 2,
-        idf_power: float = 0.5,
         alpha: float | str = "auto",
         refine: bool | str = "auto",
         kernel: str | None = None,
@@ -134,7 +131,6 @@ class TextClassifier(BinaryCodeClassifier):
         self.char_ngrams = char_ngrams
         self.word_ngrams = word_ngrams
         self.min_df = min_df
-        self.idf_power = idf_power
 
     def fit(
         self,
@@ -321,7 +317,7 @@ class TextClassifier(BinaryCodeClassifier):
     def _set_extractor(self, batches: Iterable[Texts]) -> None:
         """Choose how texts become rows; n-grams are counted in all batches."""
         if self.embedding is not None:
-            self._extractor = SentenceEmbeddings.of(self.embedding)
+            self._extractor = SentenceEmbeddings(self.embedding)
             return
         if self.kernel is not None:
             raise ValueError(f"kernel={self.kernel!r} needs an embedding, found embedding=None")
@@ -330,7 +326,6 @@ class TextClassifier(BinaryCodeClassifier):
             char_ngrams=self.char_ngrams,
             word_ngrams=self.word_ngrams,
             min_df=self.min_df,
-            idf_power=self.idf_power,
         )
 
     def _rows(self, texts: Texts) -> Features:

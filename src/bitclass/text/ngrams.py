@@ -12,7 +12,8 @@ from bitclass._native.ngrams import Lengths, NgramFeatures, as_texts
 
 __all__ = ["csr_rows", "fit_ngrams"]
 
-MAX_IDF_POWER = 2
+# Of the inverse document frequencies: 1 gives rare n-grams too much weight (docs/text.md).
+_IDF_POWER = 0.5
 # Numbers of columns by default, and how many there are for each n-gram that is kept, so that few
 # share one: see docs/decisions/0036-text.md.
 _MIN_COLUMNS, _MAX_COLUMNS, _COLUMNS_PER_NGRAM = 2**18, 2**20, 16
@@ -25,11 +26,11 @@ def fit_ngrams(
     char_ngrams: Lengths = (1, 3),
     word_ngrams: Lengths = (1, 2),
     min_df: int = 2,
-    idf_power: float = 0.5,
 ) -> NgramFeatures:
     """Count the texts in which n-grams occur, and weight the n-grams by that.
 
-    A hash of its characters gives each n-gram a column and a sign, so there is no vocabulary.
+    A hash of its characters gives each n-gram a column and a sign, so there is no vocabulary. A
+    column that occurs in df of n texts has the weight ``sqrt(1 + log((1 + n) / (1 + df)))``.
 
     Parameters
     ----------
@@ -43,9 +44,6 @@ def fit_ngrams(
         Minimum and maximum length of word n-grams.
     min_df : int, default=2
         Columns that occur in fewer texts are ignored.
-    idf_power : float, default=0.5
-        The weight of a column is ``(1 + log((1 + n) / (1 + df))) ** idf_power``: 1 for the usual
-        inverse document frequencies, 0 for no weighting.
 
     Returns
     -------
@@ -62,10 +60,6 @@ def fit_ngrams(
     is_integer = isinstance(min_df, (int, np.integer)) and not isinstance(min_df, bool)
     if not is_integer or min_df < 1:
         raise ValueError(f"min_df must be an integer of at least 1, found {min_df!r}")
-    if not isinstance(idf_power, (int, float, np.number)) or not 0 <= idf_power <= MAX_IDF_POWER:
-        raise ValueError(
-            f"idf_power must be a number from 0 to {MAX_IDF_POWER}, found {idf_power!r}"
-        )
     n_counted = _MAX_COLUMNS if n_columns is None else n_columns
     unweighted = NgramFeatures(n_counted, char_ngrams, word_ngrams)
     counts, n_texts = np.zeros(unweighted.n_columns, dtype=np.int64), 0
@@ -81,7 +75,7 @@ def fit_ngrams(
             f"X must contain texts with n-grams that occur in at least min_df={min_df} of them, "
             f"found none in {n_texts} texts, which may be empty or all different"
         )
-    idf = (1.0 + np.log((1.0 + n_texts) / (1.0 + counts[columns]))) ** idf_power
+    idf = (1.0 + np.log((1.0 + n_texts) / (1.0 + counts[columns]))) ** _IDF_POWER
     return NgramFeatures(len(counts), char_ngrams, word_ngrams, columns, idf.astype(np.float32))
 
 
