@@ -155,9 +155,9 @@ def attack_reloads(n: int, seed: int) -> bool:
             for i in range(n):
                 if i % 10 == 9:
                     whole = path.read_bytes()
-                    path.write_bytes(whole[: len(whole) // 2])
-                    refused += 1
-                    services.wait_until(lambda: counted("refused") == refused)
+                    path.write_bytes(whole[: len(whole) // 2])  # may be seen while it is empty, too
+                    services.wait_until(lambda: counted("refused") > refused)
+                    refused = counted("refused")
                 save(path, model_of(1 + i % 4))
                 loaded += 1
                 services.wait_until(lambda: counted("loaded") == loaded)

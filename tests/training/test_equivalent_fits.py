@@ -71,3 +71,15 @@ def test_single_first_row_says_nothing_about_units(unit: float, n_rows: int) -> 
     for part in (slice(1), slice(1, 2), slice(2, None)):
         classifier.partial_fit(X[part], y[part], classes=[0, 1, 2])
     assert classifier.score(X, y) > 0.9
+
+
+@pytest.mark.parametrize("n_rows", [3, 30, 120])
+@pytest.mark.parametrize("unit", [1e-28, 1e-22, 1e22, 1e28])
+def test_units_do_not_matter(unit: float, n_rows: int) -> None:
+    """With small ones the penalty had a least size, and every row got the same class."""
+    X, y = rows_of(5, spread=3.0)
+    X, y = X[: len(np.unique(y)) if n_rows == 3 else n_rows], y[:n_rows]
+    y = np.arange(len(X)) if n_rows == 3 else y
+    classifier = BinaryCodeClassifier(64, refine=False, random_state=0)
+    found = classifier.fit(X * unit, y).predict(X * unit)
+    np.testing.assert_array_equal(found, classifier.fit(X, y).predict(X))

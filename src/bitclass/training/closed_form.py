@@ -221,6 +221,7 @@ class _Scatter:
         usable = ~self.constant
         if not usable.any():
             return np.ones(len(units))
+        units = units / units[usable].max()  # their squares may be very small numbers
         n_features = self.sums.span_of or np.count_nonzero(usable)
         mean = float((np.diag(self.within) * units)[usable].sum() / n_features)
         return np.where(usable, max(mean, 1e-30) / units, 1.0)
