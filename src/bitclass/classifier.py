@@ -36,7 +36,7 @@ from bitclass.training.anchors import anchor_count, choose_anchors
 from bitclass.training.fit import Fitted, fit_model, judged_groups
 from bitclass.training.settings import Settings
 from bitclass.training.sums import Collected, Sums, random_sample, standardisation
-from bitclass.training.sums_file import load_sums, save_sums, sums_path
+from bitclass.training.sums_file import load_sums, remove_sums, save_sums, sums_path
 
 __all__ = ["BinaryCodeClassifier"]
 
@@ -650,7 +650,8 @@ class BinaryCodeClassifier(PackedPredictor):
             all others it is "float32".
         sums : bool, default=False
             Whether to save the sums too, as ``NAME.sums.safetensors`` beside ``NAME.safetensors``,
-            so that `partial_fit` can continue after `load`.
+            so that `partial_fit` can continue after `load`. Otherwise a file of that name, which
+            belongs to an earlier model, is removed.
 
         Examples
         --------
@@ -670,6 +671,8 @@ class BinaryCodeClassifier(PackedPredictor):
         if sums:
             # First: a model without its sums predicts, sums without their model are of no use.
             save_sums(sums_path(path), self.sums_)
+        else:
+            remove_sums(sums_path(path))
         save_model(path, self.packed(), projection=projection)
 
     @classmethod

@@ -228,8 +228,16 @@ def test_concurrent_updates_wait_for_each_other_and_lose_no_rows(folder, rows):
 
 
 @pytest.mark.slow
-def test_sums_of_another_model_are_refused(folder):
+def test_a_model_fitted_again_without_sums_does_not_keep_those_of_the_first(folder):
     assert run(("fit", "more.npz", "--model", "m.safetensors", *OPTIONS), folder).returncode == 0
+    done = run(("update", "m.safetensors", "more.npz"), folder)
+    assert_one_line(done, 2, "m.sums.safetensors", "no such file", "--keep-sums")
+
+
+def test_sums_of_another_model_are_refused(folder):
+    other = ("fit", "more.npz", "--model", "other.safetensors", "--keep-sums", *OPTIONS)
+    assert run(other, folder).returncode == 0
+    (folder / "other.sums.safetensors").replace(folder / "m.sums.safetensors")
     before = contents(folder)
     done = run(("update", "m.safetensors", "more.npz"), folder)
     assert_one_line(

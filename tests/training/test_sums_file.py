@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bitclass import ModelFileError
+from bitclass import BinaryCodeClassifier, ModelFileError
 from bitclass.hash_function import RbfAnchors
 from bitclass.storage import save
 from bitclass.training.sums import Collected, Sums
@@ -15,6 +15,7 @@ from bitclass.training.sums_file import load_sums, save_sums, sums_path
 
 from ..altered_files import with_arrays, with_data, with_header
 from ..packed_models import made
+from ..problems import clusters, make
 
 D = 3
 
@@ -184,3 +185,15 @@ def test_a_model_is_not_a_file_of_sums(tmp_path):
 def test_golden_files_load_forever(kind):
     path = Path(__file__).parents[1] / "golden" / f"sums_{kind}.safetensors"
     assert_equal(load_sums(path), collected(kind, n=20, pool_rows=5))
+
+
+def test_a_model_saved_without_sums_does_not_go_on_from_those_of_an_earlier_one(tmp_path):
+    X, y = clusters(n=120)
+    path = tmp_path / "m.safetensors"
+    first = make(keep_sums=True).fit(X[y < 2], y[y < 2])
+    first.save(path, sums=True)
+    later = BinaryCodeClassifier.load(path).partial_fit(X[y >= 2], y[y >= 2])
+    later.save(path)
+    found = BinaryCodeClassifier.load(path)
+    np.testing.assert_array_equal(found.classes_, np.unique(y))
+    np.testing.assert_array_equal(found.predict(X), later.predict(X))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bitclass.storage import ProjectionType, save
-from bitclass.training.sums_file import save_sums, sums_path
+from bitclass.training.sums_file import remove_sums, save_sums, sums_path
 
 if TYPE_CHECKING:
     from bitclass.classifier import BinaryCodeClassifier
@@ -88,5 +88,7 @@ def save_model(
     if sums:
         model.summary["sources"] = list(classifier.sums_.sources)
         save_sums(sums_path(path), classifier.sums_)
+    else:
+        remove_sums(sums_path(path))
     save(path, model, projection=projection)
     return model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
@@ -29,7 +30,7 @@ from bitclass.storage.model_file import (
 )
 from bitclass.training.sums import Collected, Sample, Sums
 
-__all__ = ["load_sums", "save_sums", "sums_path"]
+__all__ = ["load_sums", "remove_sums", "save_sums", "sums_path"]
 
 _KIND = "sums"
 _FIELDS = {
@@ -108,6 +109,12 @@ def save_sums(path: str | os.PathLike[str], collected: Collected) -> None:
         "sources": list(collected.sources),
     }
     write_file(path, _KIND, Content(header, arrays))
+
+
+def remove_sums(path: str | os.PathLike[str]) -> None:
+    """Remove the sums of an earlier model, which `load` would take for those of its successor."""
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(path)
 
 
 def load_sums(path: str | os.PathLike[str]) -> Collected:
