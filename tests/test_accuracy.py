@@ -1,12 +1,13 @@
 """Accuracy on real data: what the learner must keep, a point below what it reached."""
 
+import gzip
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bitclass import BinaryCodeClassifier
+from bitclass import BinaryCodeClassifier, TextClassifier
 from bitclass.paper import PaperClassifier
 from bitclass.training import refine
 
@@ -79,3 +80,22 @@ def test_the_papers_method_at_128_bits(name, floor, loss):
         ]
         found[codes] = float(np.mean([model.score(X_test, y_test) for model in models]))
     assert max(found.values()) >= floor, found
+
+
+def test_models_of_few_texts_reject_about_as_many_new_ones_as_asked():
+    """Models of folds have fewer rows than features, and larger scores than the final one."""
+    path = DATA / "clinc150_text.tsv.gz"
+    if not path.exists():
+        pytest.skip(f"{path} is not here; set BITCLASS_DATA to the folder with {path.name}")
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        rows = np.array([line.rstrip("\n").split("\t") for line in lines], dtype=object)
+    split, intents, texts = rows.T
+    rejected = []
+    for seed in range(4):
+        random = np.random.default_rng(seed)
+        chosen = np.isin(intents, random.choice(np.unique(intents[split == "train"]), 12, False))
+        train, test = (np.flatnonzero(chosen & (split == part)) for part in ("train", "test"))
+        train = np.sort(random.permutation(train)[:600])
+        classifier = TextClassifier(128, random_state=seed).fit(texts[train], intents[train])
+        rejected.append(np.mean(classifier.typicality(texts[test]) < 0.1))
+    assert np.mean(rejected) == pytest.approx(0.1, abs=0.03)

@@ -46,6 +46,7 @@ from bitclass.training.refine import (
     refine,
     score_deviation,
     sharpness,
+    typical_score,
     with_all_rows,
 )
 from bitclass.training.resume import can_resume, resume
@@ -108,7 +109,7 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
     else:
         candidate, classes, refinement = _final(of_all, collected, choices, trials, verdict)
     model = _with_prior(settings, collected, candidate, classes, verdict.attempts)
-    model = _calibrated(settings, model, choices.closed, trials, verdict.judged)
+    model = _calibrated(settings, model, choices.closed, trials, verdict)
     report = replace(verdict.report, alpha=choices.closed.whitening.alpha)
     if refinement is not None:
         report = replace(report, epochs=refinement.epochs, stopped=refinement.stopped)
@@ -196,9 +197,10 @@ def _calibrated(
     model: PackedModel,
     closed: ClosedForm,
     trials: list[_Trial],
-    judged: Judged | None,
+    verdict: _Verdict,
 ) -> PackedModel:
     """The model with its short list, its temperature and its table of typical scores."""
+    judged = verdict.judged
     if judged is None:  # every class has a single row
         length = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
         return calibrated(model, length, _UNJUDGED_TEMPERATURE / sharpness(closed)[1], None)
@@ -208,6 +210,12 @@ def _calibrated(
         # on rows drawn from the sums of either; more rows do not make a model less certain.
         of_folds = _mean_log([trial.closed.candidate.sharpness for trial in trials])
         temperature *= min(1.0, of_folds / candidate_of(closed).sharpness)
+    if len(trials) > 1 and closed.whitening.sums.span_of is not None:
+        # With fewer rows than features, directions without rows are whitened by the penalty alone:
+        # all scores are larger the fewer rows there are, and typicality compares scores.
+        scale = typical_score(closed) / np.mean([trial.typical_score for trial in trials])
+        if scale > 0:
+            judged = replace(judged, best=(judged.best * scale).astype(np.float32))
     return calibrated(model, judged.length, temperature, judged)
 
 
@@ -404,6 +412,7 @@ class _Trial:
     closed: _Attempt
     refined: _Attempt | None
     refinement: Refinement | None
+    typical_score: float
 
     @property
     def classes(self) -> NDArray[Any]:
@@ -431,7 +440,8 @@ def _try(settings: Settings, part: _Part, choices: _Choices) -> _Trial:
         refined = part.attempt(refinement.candidate)
     elif settings.refine:
         settings.print_line("refinement: skipped, max_time has passed")
-    return _Trial(part, part.attempt(candidate_of(closed)), refined, refinement)
+    attempt = part.attempt(candidate_of(closed))
+    return _Trial(part, attempt, refined, refinement, typical_score(closed))
 
 
 def _prior_of_part(settings: Settings, collected: Collected, sums: Sums) -> NDArray[np.float64]:

@@ -56,6 +56,7 @@ __all__ = [
     "refine",
     "score_deviation",
     "sharpness",
+    "typical_score",
     "with_all_rows",
 ]
 
@@ -177,6 +178,15 @@ def candidate_of(closed: ClosedForm) -> Candidate:
     """The closed form as a candidate."""
     hash_function = closed.whitening.hash_function(closed.Q, closed.t)
     return Candidate(hash_function, closed.weights, closed.bias, _likely_sharpness(closed)[1])
+
+
+def typical_score(closed: ClosedForm) -> float:
+    """Mean of the best class scores of rows drawn from the sums as if unseen."""
+    random, n_classes = np.random.default_rng(0), len(closed.weights)
+    A = closed.whitening.draw(random.integers(n_classes, size=512), random, unseen=True)
+    values = np.tanh(A @ closed.Q.astype(np.float32) + closed.t.astype(np.float32))
+    scores = values @ closed.weights.astype(np.float32).T + closed.bias
+    return float(scores.max(axis=1).mean())
 
 
 def _likely_sharpness(
