@@ -210,10 +210,11 @@ def _calibrated(
         # on rows drawn from the sums of either; more rows do not make a model less certain.
         of_folds = _mean_log([trial.closed.candidate.sharpness for trial in trials])
         temperature *= min(1.0, of_folds / candidate_of(closed).sharpness)
-    if len(trials) > 1 and closed.whitening.sums.span_of is not None:
+    typical = [trial.typical_score for trial in trials if trial.typical_score is not None]
+    if len(typical) > 1:
         # With fewer rows than features, directions without rows are whitened by the penalty alone:
         # all scores are larger the fewer rows there are, and typicality compares scores.
-        scale = typical_score(closed) / np.mean([trial.typical_score for trial in trials])
+        scale = typical_score(closed) / max(float(np.mean(typical)), 1e-30)
         if scale > 0:
             judged = replace(judged, best=(judged.best * scale).astype(np.float32))
     return calibrated(model, judged.length, temperature, judged)
@@ -412,7 +413,7 @@ class _Trial:
     closed: _Attempt
     refined: _Attempt | None
     refinement: Refinement | None
-    typical_score: float
+    typical_score: float | None  # only in the span of few rows
 
     @property
     def classes(self) -> NDArray[Any]:
@@ -440,8 +441,8 @@ def _try(settings: Settings, part: _Part, choices: _Choices) -> _Trial:
         refined = part.attempt(refinement.candidate)
     elif settings.refine:
         settings.print_line("refinement: skipped, max_time has passed")
-    attempt = part.attempt(candidate_of(closed))
-    return _Trial(part, attempt, refined, refinement, typical_score(closed))
+    typical = typical_score(closed) if part.sums.span_of is not None else None
+    return _Trial(part, part.attempt(candidate_of(closed)), refined, refinement, typical)
 
 
 def _prior_of_part(settings: Settings, collected: Collected, sums: Sums) -> NDArray[np.float64]:
