@@ -192,7 +192,7 @@ def read(path: str, kind: str) -> None:
         X = sp.csr_array(X)
         X.resize(3, model.n_features)
     try:
-        assert np.isin(model.predict(X), model.classes).all()
+        assert np.isin(model.predict(X, reject=0), model.classes).all()
         model.top_classes(X, 1)
         model.top_classes(X, 1, probabilities=True)
         assert np.isfinite(model.predict_proba(X)).all()
