@@ -882,7 +882,7 @@ class WideWhitening:
         squares = sums.squares[columns] / total
         between = np.asarray(means.multiply(of_classes).sum(axis=0)).ravel() / total
         within = np.maximum(squares - between, 0.0) * n_rows / max(n_rows - len(n), 1.0)
-        if n.max() <= 1.0 + 1e-9:
+        if sums.has_single_rows:
             # With one row per class there is no scatter within: that of all rows takes its place.
             within = squares
         present = np.maximum(sums.counts[columns], 1.0) / max(sums.n_rows, 1)
@@ -1109,7 +1109,7 @@ def closed_form(
         The kind of hyperplanes, if it is known.
     """
     means, random = whitening.means, np.random.default_rng(seed)
-    is_single = bool(whitening.sums.rows_per_class.max() <= 1.0 + 1e-9)  # one row per class
+    is_single = whitening.sums.has_single_rows
     shares = whitening.sums.mass / whitening.sums.total
     y = random.choice(len(means), _DRAWN_ROWS, p=shares)
     A = whitening.draw(y, random, unseen=True)
@@ -1119,8 +1119,8 @@ def closed_form(
     # Means of few wide rows lie in all directions: nothing is to be compared.
     is_compared = not isinstance(whitening, WideWhitening) and n_bits > 1
     kinds = _KINDS if is_compared and len(means) <= _MAX_COMPARED_CLASSES else _KINDS[:1]
-    if is_single:
-        kinds = tuple(each for each in kinds if each.scores == "even")
+    if is_single and len(kinds) > 1:
+        kinds = tuple(each for each in kinds if each.scores == "discriminant")
     if kind is not None:
         kinds = (kind,)
     tried: list[tuple[float, float, ClosedForm]] = []
@@ -1176,7 +1176,7 @@ def _scaled(
         size = 1.0 / max(whitening.temperature, _scatter_along_means(whitening), 1e-12)
     elif kind.scores == "discriminant":
         means, shares = whitening.means, whitening.sums.mass / whitening.sums.total
-        Q, t = _discriminant(means, weights)
+        Q, t = _discriminant(means, weights, single=whitening.sums.has_single_rows)
         size = kind.size
         if size is None:
             square = shares @ (means @ Q + t) ** 2 + whitening.within**2 @ Q**2
@@ -1234,16 +1234,21 @@ def _drawn_bias(
 
 
 def _discriminant(
-    means: NDArray[np.float32], weights: NDArray[np.int8]
+    means: NDArray[np.float32], weights: NDArray[np.int8], *, single: bool = False
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Q (k, r) and t (r,) whose class scores ``W(Q'a + t)`` are those of the linear discriminant.
 
     These are ``m_c.a - |m_c|^2 / 2``, up to a number that is the same for all classes. With more
     bits than classes they are met exactly, and Q and t are the least ones that do so; otherwise
-    they are met in the mean of squares.
+    they are met in the mean of squares. The length of a single row is largely noise: if classes
+    have one row each, only its root counts, and the second term is left out.
     """
     M = means.astype(np.float64)
-    wanted = np.concatenate([M, -0.5 * np.einsum("ck,ck->c", M, M)[:, None]], axis=1)
+    squares = np.einsum("ck,ck->c", M, M)
+    if single:
+        M *= (squares.mean() / np.maximum(squares, 1e-300))[:, None] ** 0.25
+        squares[:] = 0.0
+    wanted = np.concatenate([M, -0.5 * squares[:, None]], axis=1)
     wanted -= wanted.mean(axis=0)
     W = weights - weights.mean(axis=0)
     few = len(W) <= W.shape[1]

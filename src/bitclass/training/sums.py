@@ -161,6 +161,11 @@ class Sums:
         return np.asarray(self.mass**2 / np.maximum(self.mass_squares, 1e-300))
 
     @property
+    def has_single_rows(self) -> bool:
+        """Whether no class has more than one row."""
+        return float(self.rows_per_class.max()) <= 1.0 + 1e-9
+
+    @property
     def mean(self) -> NDArray[np.float64]:
         """Mean of the features z over all rows, (d,)."""
         return np.asarray(self.feature_sums.sum(axis=0)).ravel() / max(self.total, 1e-300)
