@@ -358,6 +358,21 @@ def test_the_model_of_all_rows_is_refined_if_folds_say_so():
     np.testing.assert_array_equal(again.model.weights, fitted.model.weights)
 
 
+def test_models_of_all_rows_are_more_certain_than_those_of_folds():
+    """By what two rows per class tell of their means more than one."""
+
+    def confidence_and_accuracy(seed):
+        X, y = problem(2000, d=8, n_classes=60, noise=0.6, seed=seed)
+        model = BinaryCodeClassifier(64, refine=False, random_state=seed).fit(X[:120], y[:120])
+        sure = model.predict_proba(X[120:]).max(axis=1).mean()
+        return sure, model.score(X[120:], y[120:]), model.report_.accuracy
+
+    found = np.array([confidence_and_accuracy(seed) for seed in range(8)])
+    sure, right, foreseen = found.mean(axis=0)
+    assert foreseen < right - 0.05, "or there is nothing to correct"
+    assert sure == pytest.approx(right, abs=0.04)
+
+
 def test_one_row_per_class():
     """Nothing can be judged: lists are long, and probabilities between chance and accuracy."""
     X, y = problem(2000, d=40, n_classes=100, noise=0.6)

@@ -201,12 +201,7 @@ def _calibrated(
     if judged is None:  # every class has a single row
         length = RESCORE_LENGTHS[-1] if settings.rescore is None else settings.rescore
         return calibrated(model, length, 1.0 / candidate_of(closed).sharpness, None)
-    temperature = judged.temperature
-    if len(trials) > 1:
-        # Models of folds lack rows that the final one has. What that means for their scores is seen
-        # on rows drawn from the sums of either; more rows do not make a model less certain.
-        of_folds = _mean_log([trial.closed.candidate.sharpness for trial in trials])
-        temperature *= min(1.0, of_folds / candidate_of(closed).sharpness)
+    temperature = judged.temperature * _gain_of_rows(trials, closed)
     typical = [trial.typical_score for trial in trials if trial.typical_score is not None]
     if len(typical) > 1:
         # With fewer rows than features, directions without rows are whitened by the penalty alone:
@@ -215,6 +210,29 @@ def _calibrated(
         if scale > 0:
             judged = replace(judged, best=(judged.best * scale).astype(np.float32))
     return calibrated(model, judged.length, temperature, judged)
+
+
+def _gain_of_rows(trials: list[_Trial], closed: ClosedForm) -> float:
+    """Factor on temperatures of judged models for the rows that the final one has in addition.
+
+    They tell more of class means: a new row varies about the mean of n others by 1 + 1 / n times
+    the variance within the class. And they tell more of that variance, which shows on rows drawn
+    from the sums of either if these are few. The factor is the lesser of both.
+    """
+    sums = closed.whitening.sums
+    total = gain = 0.0
+    for part in (trial.part for trial in trials):
+        n, n_of_part = (
+            each.rows_per_class[np.searchsorted(each.classes, part.judged.labels)]
+            for each in (sums, part.sums)
+        )
+        gain += float(part.weights @ (np.log1p(1.0 / n) - np.log1p(1.0 / n_of_part)))
+        total += float(part.weights.sum())
+    by_means = math.exp(gain / total)
+    if len(trials) == 1:
+        return by_means
+    of_folds = _mean_log([trial.closed.candidate.sharpness for trial in trials])
+    return min(by_means, of_folds / candidate_of(closed).sharpness)
 
 
 def _mean_log(values: list[float]) -> float:
