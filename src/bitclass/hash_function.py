@@ -405,8 +405,7 @@ class HashFunction:
             return self.anchors.similarities(dense)
         if not isinstance(X, np.ndarray) or X.dtype not in _KERNEL_TYPES:
             X = dense_rows(X, slice(None))
-        by_kernel = self._int8 is not None or X.dtype == np.float16
-        return X.copy(order="C") if by_kernel and not _is_readable(X) else X
+        return X.copy(order="C") if self._int8 is not None and not _is_readable(X) else X
 
     def _scores(self, features: Any, threads: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Scores P'f(x) of a block (n, r), and the intercept in the same type."""
@@ -415,8 +414,6 @@ class HashFunction:
             if self.n_features > _MAX_TABLE_COLUMNS:  # the last place is that of all others
                 columns = self._places_of(columns) % np.int32(len(self._places))
             return self._sparse.scores(X.indptr, columns, X.data, threads), self._shift
-        if features.dtype == np.float16:
-            features = _kernels.widen(features, threads)
         with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for these
             return features.astype(np.float32, copy=False) @ self.projection, self._shift
 
