@@ -252,6 +252,7 @@ class BinaryCodeClassifier(PackedPredictor):
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
+            Rows; for `TextClassifier` an iterable of n_samples str or bytes.
         y : array-like of shape (n_samples,)
         sample_weight : array-like of shape (n_samples,), optional
         groups : array-like of shape (n_samples,), optional
@@ -271,6 +272,7 @@ class BinaryCodeClassifier(PackedPredictor):
         """
         with self._unchanged_on_error():
             settings = self._checked_settings(callback)
+            X = self._rows_of(X, is_first=True)
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=True)
             check_class_weight(self.class_weight, labels)
             of_groups = None if groups is None else check_groups(groups, X.shape[0])
@@ -302,9 +304,9 @@ class BinaryCodeClassifier(PackedPredictor):
         Parameters
         ----------
         batches : callable or iterable
-            Yields tuples of X and y, or of X, y and sample_weight. With a kernel it must be a
-            callable that returns a new iterator each time, as the anchors are drawn from a sample
-            of all rows first.
+            Yields tuples of X and y, or of X, y and sample_weight. With a kernel, or for texts, it
+            must be a callable that returns a new iterator each time, as anchors are drawn from a
+            sample of all rows, and n-grams counted, before rows are summed.
         feature_names : sequence of str, optional
             Names of the features.
         callback : callable, optional
@@ -330,6 +332,7 @@ class BinaryCodeClassifier(PackedPredictor):
         """
         with self._unchanged_on_error():
             settings = self._checked_settings(callback, in_batches=True)
+            batches = self._batches_of_rows(batches)
             self.__dict__.pop("feature_names_in_", None)
             collected: Collected | None = None
             with training_threads(self.n_jobs):
@@ -348,6 +351,14 @@ class BinaryCodeClassifier(PackedPredictor):
             if feature_names is not None:
                 self.feature_names_in_ = np.array([str(name) for name in feature_names], object)
         return self
+
+    def _rows_of(self, X: Any, *, is_first: bool) -> Features:
+        """What `fit` and `partial_fit` take as rows; other input is converted by subclasses."""
+        return X
+
+    def _batches_of_rows(self, batches: Any) -> Any:
+        """The same for the batches of `fit_batches`."""
+        return batches
 
     def _checked_batches(self, batches: Any) -> Iterator[tuple[Any, ...]]:
         """Rows, labels and weights of each batch without rows of weight 0, and all its classes."""
@@ -390,6 +401,7 @@ class BinaryCodeClassifier(PackedPredictor):
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
+            Rows; for `TextClassifier` an iterable of n_samples str or bytes.
         y : array-like of shape (n_samples,)
             Labels; a batch may contain classes not seen before.
         classes : array-like of shape (n_classes,), optional
@@ -404,6 +416,9 @@ class BinaryCodeClassifier(PackedPredictor):
         with self._unchanged_on_error():
             settings = self._checked_settings(in_batches=True)
             is_first, parameters = not self.__sklearn_is_fitted__(), self.get_params(deep=False)
+            if not is_first:
+                self._require_sums(ValueError)  # before the work
+            X = self._rows_of(X, is_first=is_first)
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=is_first)
             known = check_classes(classes, labels)
             known = np.unique(labels) if known is None else np.union1d(known, np.unique(labels))
