@@ -17,6 +17,7 @@ from bitclass._native import (
     QuantisedProjection,
     SparseRows,
     _kernels,
+    product,
     quantise,
 )
 from bitclass._native.ngrams import TEXTS_PER_CHUNK, HashedTexts, NgramFeatures
@@ -49,8 +50,7 @@ _MAX_TABLE_COLUMNS = 1 << 20
 _KERNEL_TYPES = tuple(np.dtype(kind) for kind in (np.float32, np.float64, np.float16))
 # Rows per kernel call, so that Ctrl-C is handled between calls.
 _ROWS_PER_BLOCK = 1 << 16
-# Scores per block, which stay in the last-level cache between product and packing. Smaller blocks
-# would synchronise the BLAS threads more often.
+# Scores per block, which stay in the last-level cache between product and packing.
 _SCORES_PER_BLOCK = 1 << 20
 # Features per block that has to be copied or converted.
 _FEATURES_PER_BLOCK = 1 << 21
@@ -127,7 +127,7 @@ class RbfAnchors:
         # Squares of larger numbers would overflow. NaN is kept, and rejected later.
         Z = np.clip(unclipped, -MAX_STANDARDISED, MAX_STANDARDISED, out=unclipped)
         Z = Z.astype(np.float32, copy=False)
-        similarities: NDArray[np.float32] = Z @ self._factors
+        similarities: NDArray[np.float32] = product(Z, self._factors)
         similarities -= self._lengths
         similarities -= np.float32(self.gamma) * np.einsum("nd,nd->n", Z, Z)[:, None]
         np.minimum(similarities, 0.0, out=similarities)  # rounding must not make distances negative
@@ -168,9 +168,7 @@ class HashFunction:
         single value costs the others their digits.
     precision : {"int8", "float32"}
         "int8" quantises rows on the fly and computes in integers, several times faster; for
-        Gaussian features about one bit in 260 differs. "float32" computes with NumPy's product. If
-        a score is closer to zero than its rounding error, a row may then get a different bit alone
-        than in a batch.
+        Gaussian features about one bit in 260 differs.
     anchors : RbfAnchors, optional
         Rows are hashed by their similarities to these d anchors, always in float32.
     quantised : QuantisedProjection, optional
@@ -203,7 +201,7 @@ class HashFunction:
         columns: NDArray[np.int32] | None = None,
         n_features: int | None = None,
     ) -> None:
-        self.projection = projection
+        self.projection = np.ascontiguousarray(projection)
         self.intercept = intercept
         self.centre = centre
         self.scale = scale
@@ -219,7 +217,7 @@ class HashFunction:
             n_features = projection.shape[0] if anchors is None else anchors.n_features
         self.n_features = n_features
         self._saved_quantised = quantised
-        # Scores are computed by one of these, or by NumPy's product.
+        # Scores are computed by one of these, or by a product in float32.
         self._int8: _kernels.Int8Projection | None = None
         self._sparse: _kernels.SparseProjection | None = None
         with np.errstate(over="ignore"):  # rejected below, or with the scores
@@ -414,8 +412,9 @@ class HashFunction:
             if self.n_features > _MAX_TABLE_COLUMNS:  # the last place is that of all others
                 columns = self._places_of(columns) % np.int32(len(self._places))
             return self._sparse.scores(X.indptr, columns, X.data, threads), self._shift
-        with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for these
-            return features.astype(np.float32, copy=False) @ self.projection, self._shift
+        with np.errstate(over="ignore"):  # the caller checks for infinity
+            rows = np.ascontiguousarray(features, dtype=np.float32)
+        return _kernels.product(rows, False, self.projection, False, threads), self._shift
 
     def _map_blocks(
         self, X: Features | FeatureBlock, kernel: Callable[[Any, int], tuple[Any, ...]]

@@ -13,7 +13,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
 from bitclass._native import thread_limit
-from bitclass._native.threads import prediction_threads
 from bitclass.arrays import Features, frame_columns, is_on_gpu, on_host
 from bitclass.model import PackedModel, TopClasses
 
@@ -164,13 +163,12 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
 
     @contextmanager
     def _predicting(self, X: Features) -> Iterator[tuple[PackedModel, Features]]:
-        """Model and checked rows; inside the block, kernels or BLAS use `n_jobs` threads."""
+        """Model and checked rows; inside the block, kernels use `n_jobs` threads."""
         model = self.packed()
         # The kernels reject non-finite values at no extra cost.
         X = frame_columns(on_host(X, "X"), getattr(self, "feature_names_in_", None))
         X = validate_data(self, X, reset=False, ensure_all_finite=False, **ACCEPTED)
-        in_int8 = model.hash_function.precision == "int8"
-        with thread_limit(self.n_jobs) if in_int8 else prediction_threads(self.n_jobs):
+        with thread_limit(self.n_jobs):
             yield model, X
 
     def _for_all_classes(self, values: NDArray[np.float64], fill: float) -> NDArray[np.float64]:
