@@ -106,19 +106,7 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
     ) -> TopClasses:
         """The k best classes, without computing all n_samples x n_classes scores.
 
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
-        k : int in [1, n_classes]
-        probabilities, typicality : bool, default=False
-            Whether to return the probabilities of these classes, and the `typicality` of the rows.
-
-        Returns
-        -------
-        TopClasses
-            The tuple ``(labels, distances, probabilities, typicality)``; the last two are None
-            unless asked for. Best first: the rescored short list ordered by score, then the others
-            by distance; ties in the order of `classes_`.
+        Parameters and result are those of `PackedModel.top_classes`.
         """
         with self._predicting(X) as (model, X):
             return model.top_classes(X, k, probabilities=probabilities, typicality=typicality)

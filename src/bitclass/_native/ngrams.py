@@ -48,13 +48,11 @@ class Ngram(NamedTuple):
     ----------
     text : str
         In lower case; character n-grams have a space at word boundaries.
-    kind : {"chars", "words"}
     column : int
     sign : {-1, 1}
     """
 
     text: str
-    kind: str
     column: int
     sign: int
 
@@ -296,7 +294,7 @@ def ngrams(
     for characters, kind in pairs:
         hashed = _hash(characters, _SEEDS[kind])
         column = hashed >> (64 - (n_columns.bit_length() - 1))
-        yield Ngram(characters, kind, column, 1 if hashed & 1 else -1)
+        yield Ngram(characters, column, 1 if hashed & 1 else -1)
 
 
 def _hash(characters: str, state: int) -> int:

@@ -136,17 +136,7 @@ class TextClassifier(BinaryCodeClassifier):
     ) -> list[tuple[str, float]]:
         """N-grams of a text that contribute most to the score of a class.
 
-        Parameters
-        ----------
-        text : str or bytes
-        label : label of a class, optional
-            By default the predicted class.
-        n_ngrams : int, default=10
-
-        Returns
-        -------
-        list of (str, float)
-            See `PackedModel.explain`.
+        Parameters and result are those of `PackedModel.explain`.
         """
         return self.packed().explain(text, label, n_ngrams)
 
