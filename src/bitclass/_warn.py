@@ -6,8 +6,6 @@ import sys
 import warnings
 from types import FrameType
 
-__all__ = ["how_to_install", "printable", "warn"]
-
 # Packages to skip: this one, and what may lie between it and the user's code.
 _PACKAGES = ("bitclass", "contextlib", "sklearn")
 

@@ -24,18 +24,6 @@ from bitclass.labels import check_label_kinds
 from bitclass.predictor import ACCEPTED
 from bitclass.training.settings import Settings
 
-__all__ = [
-    "PARAMETER_CONSTRAINTS",
-    "check_class_count",
-    "check_class_weight",
-    "check_classes",
-    "check_groups",
-    "check_prior",
-    "check_rows",
-    "is_wide",
-    "settings_of",
-]
-
 # Wider rows are whitened by the diagonal of their scatter: sums over all pairs of features would
 # take 8 d^2 bytes and d^3 operations. The limit is lower for sparse rows, as sums need dense ones.
 MAX_DENSE_FEATURES, MAX_DENSE_FEATURES_OF_SPARSE = 8192, 2048

@@ -38,8 +38,6 @@ from bitclass.training.settings import Settings
 from bitclass.training.sums import Collected, Sums, random_sample, standardisation
 from bitclass.training.sums_file import load_sums, remove_sums, save_sums, sums_path
 
-__all__ = ["BinaryCodeClassifier"]
-
 # Size of the sample of rows that is kept with the sums for later batches.
 _KEPT_BYTES = 64 << 20
 # Number of rows from which the standardisation of similarities to the anchors is estimated.

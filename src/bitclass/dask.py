@@ -46,8 +46,6 @@ try:
 except ImportError as error:  # pragma: no cover - only without the extra
     raise ImportError(f"training on a cluster requires Dask; {how_to_install('dask')}") from error
 
-__all__ = ["ClusterError", "DaskBinaryCodeClassifier", "PartitionError"]
-
 # Rows from which standardisation and anchors are computed, and the partitions that give them.
 SAMPLE_ROWS, SAMPLE_PARTITIONS = 10_000, 64
 # Maximum size of this sample, and of the rows for refinement, in the memory of the client.

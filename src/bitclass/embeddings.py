@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from bitclass.storage import check_extractor, extractor_of
 
-__all__ = ["SentenceEmbeddings", "recorded_embeddings"]
-
 # Module, class and constructor of each library; both load a model by name or folder.
 _LIBRARIES = {
     "model2vec": ("model2vec", "StaticModel", "from_pretrained"),

@@ -24,18 +24,6 @@ from bitclass._native.ngrams import TEXTS_PER_CHUNK, HashedTexts, NgramFeatures
 from bitclass._native.prediction import QUANTISED_MAX, threads_for
 from bitclass.arrays import Features, RowError, check_finite, dense_rows
 
-__all__ = [
-    "MAX_COLUMNS",
-    "MAX_GAMMA",
-    "MAX_IN_FOUR_BITS",
-    "MAX_STANDARDISED",
-    "MIN_GAMMA",
-    "FeatureBlock",
-    "HashFunction",
-    "RbfAnchors",
-    "squared_distances",
-]
-
 #: Range of the kernel coefficient.
 MIN_GAMMA, MAX_GAMMA = 1e-30, 1e30
 #: Largest standardised value of an anchor or row: larger values are clipped, so that the similarity

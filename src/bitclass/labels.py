@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["check_label_kinds", "joined_labels", "which_classes"]
-
 
 def joined_labels(known: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
     """Sorted union of the labels; an error if their common type would merge distinct ones.

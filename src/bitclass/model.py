@@ -23,8 +23,6 @@ from bitclass.arrays import Features, are_texts, as_features, is_on_gpu, on_host
 from bitclass.codes import unpack
 from bitclass.hash_function import FeatureBlock, HashFunction
 
-__all__ = ["PackedModel", "TopClasses", "dtype_with"]
-
 # Scores that are computed at once.
 _SCORES_PER_BLOCK = 1 << 22
 # Texts per kernel call, so that Ctrl-C is handled between calls.

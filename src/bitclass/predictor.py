@@ -16,8 +16,6 @@ from bitclass._native import thread_limit
 from bitclass.arrays import Features, frame_columns, is_on_gpu, on_host
 from bitclass.model import PackedModel, TopClasses
 
-__all__ = ["ACCEPTED", "PackedPredictor"]
-
 #: Options of scikit-learn's `validate_data`: any real dtype, unconverted, and CSR.
 ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
 

@@ -10,8 +10,6 @@ import numpy as np
 from bitclass._native import _kernels
 from bitclass._native.threads import effective_threads
 
-__all__ = ["ENVIRONMENT_VARIABLE", "get_config", "use_level_of_environment"]
-
 ENVIRONMENT_VARIABLE = "BITCLASS_SIMD"
 
 

@@ -14,17 +14,6 @@ from bitclass._native import _kernels
 from bitclass._native.prediction import threads_for
 from bitclass._native.sparse import SparseRows
 
-__all__ = [
-    "TEXTS_PER_CHUNK",
-    "HashedTexts",
-    "Lengths",
-    "Ngram",
-    "NgramFeatures",
-    "as_lengths",
-    "as_texts",
-    "ngrams",
-]
-
 #: Shortest and longest length of the n-grams of a kind, or None to disable it.
 Lengths = tuple[int, int] | None
 

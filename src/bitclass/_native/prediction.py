@@ -11,18 +11,6 @@ from numpy.typing import NDArray
 from bitclass._native import _kernels
 from bitclass._native.threads import effective_threads
 
-__all__ = [
-    "MAX_DEVIATIONS",
-    "MIN_ENTRY",
-    "QUANTISED_MAX",
-    "HammingIndex",
-    "Precision",
-    "QuantisedProjection",
-    "cluster_codes",
-    "quantise",
-    "threads_for",
-]
-
 #: Arithmetic in which codes are computed.
 Precision = Literal["float32", "int8"]
 

@@ -28,14 +28,6 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-__all__ = [
-    "available_cpus",
-    "effective_threads",
-    "set_num_threads",
-    "thread_limit",
-    "training_threads",
-]
-
 ENVIRONMENT_VARIABLE = "BITCLASS_NUM_THREADS"
 MAX_THREADS = 2**31 - 1
 _MEMBERSHIP, _CGROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")

@@ -29,8 +29,6 @@ from bitclass.storage import atomic_write, load
 if TYPE_CHECKING:
     from bitclass.model import PackedModel
 
-__all__ = ["Evaluation", "calibration_bins", "calibration_error", "command"]
-
 _N_SHOWN = 10
 _CALIBRATION_BINS = 15
 # Probabilities need the scores of all classes, which is slow for many classes.

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from bitclass.images.decoding import import_extra
 
-__all__ = ["PIXELS", "build_graph"]
-
 #: The network takes (pixel - 127) / 128.
 PIXELS = {"mean": 127.0, "std": 128.0}
 

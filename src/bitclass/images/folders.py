@@ -13,8 +13,6 @@ from bitclass._warn import printable
 from bitclass.images.decoding import ImageError
 from bitclass.io import format_of
 
-__all__ = ["find_images", "list_images"]
-
 #: Files with these suffixes, in upper or lower case, are treated as images.
 SUFFIXES = (
     ".bmp", ".gif", ".jpeg", ".jpg", ".jp2", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif",

@@ -16,16 +16,6 @@ from typing import IO, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Batch",
-    "DataFileError",
-    "Source",
-    "join_batches",
-    "listed",
-    "open_text",
-    "reading",
-]
-
 _MAX_NAMES = 20
 _MAX_CHARACTERS = 300
 _PEEKED = 4096

@@ -15,8 +15,6 @@ from bitclass.io.columns import Request, choose_columns
 from bitclass.io.labels import INTEGER
 from bitclass.io.source import Batch, DataFileError, Source, open_text, reading
 
-__all__ = ["SvmlightSource", "set_widths"]
-
 _BLOCK_BYTES = 4 << 20
 
 

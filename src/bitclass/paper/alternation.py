@@ -31,19 +31,6 @@ from bitclass.codes import pack, sign, unpack
 from bitclass.paper.bqp import Solver
 from bitclass.paper.losses import LossTable
 
-__all__ = [
-    "HISTORY_DTYPE",
-    "Groups",
-    "Learned",
-    "alternate",
-    "b_step",
-    "hinge_weights",
-    "log_objective",
-    "quadratic_program",
-    "solve_hinge",
-    "w_step",
-]
-
 _LOOKUPS_PER_CALL = 1 << 31
 # Size of a block of margins; temporaries take four times as much.
 _BLOCK_BYTES = 4 << 20

@@ -19,8 +19,6 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from bitclass._native.paper import RELATIVE_TOLERANCE
 
-__all__ = ["SOLVERS", "Solver", "cut_bits", "flip_bits"]
-
 #: Takes H (C, C), g (C,) and the current bits (C,); returns better bits and the decrease of f.
 Solver = Callable[
     [NDArray[np.float64], NDArray[np.float64], NDArray[np.int8]],

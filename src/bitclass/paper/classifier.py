@@ -29,8 +29,6 @@ from bitclass.report import make_summary
 from bitclass.storage import ProjectionType
 from bitclass.storage import save as save_model
 
-__all__ = ["PaperClassifier"]
-
 # The program of one bit needs several C x C matrices: 1 GB for this many classes.
 MAX_BQP_CLASSES = 4096
 # The correlation matrix takes 2 GB for this many features.

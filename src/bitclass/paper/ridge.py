@@ -22,8 +22,6 @@ from bitclass.codes import unpack
 from bitclass.hash_function import HashFunction
 from bitclass.paper.alternation import Groups
 
-__all__ = ["Rows", "solve_ridge", "standardise", "temperature"]
-
 _ROWS_PER_BLOCK = 4096
 # A variance below this fraction of the squared mean is rounding error of a constant.
 _ROUNDING = 1e-14

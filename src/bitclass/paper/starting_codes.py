@@ -18,8 +18,6 @@ from bitclass.codes import pack, sign
 from bitclass.hash_function import HashFunction
 from bitclass.paper.ridge import Rows
 
-__all__ = ["STARTING_CODES", "starting_codes"]
-
 #: Names of the starting codes.
 STARTING_CODES = ("projection", "random", "means")
 

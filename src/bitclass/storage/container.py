@@ -32,18 +32,6 @@ from safetensors.numpy import save as as_safetensors
 from bitclass.codes import packed_width
 from bitclass.storage.atomic import atomic_write
 
-__all__ = [
-    "VERSION",
-    "Content",
-    "Expected",
-    "ModelFileError",
-    "check_codes",
-    "open_file",
-    "parse_json",
-    "shown",
-    "write_file",
-]
-
 #: The version of the format.
 VERSION = 1
 

@@ -34,18 +34,6 @@ from bitclass.storage.container import (
 from bitclass.storage.extractors import extractor_of
 from bitclass.storage.labels import decode_labels, encode_labels, label_tensor
 
-__all__ = [
-    "ANCHOR_LAYOUT",
-    "PROJECTION_TYPES",
-    "ProjectionType",
-    "anchors_from",
-    "load",
-    "save",
-    "saved_anchors",
-    "saved_text",
-    "text_from",
-]
-
 ProjectionType = Literal["float32", "int8", "int4", "1bit"]
 #: Data types in which the projection can be saved.
 PROJECTION_TYPES: tuple[ProjectionType, ...] = get_args(ProjectionType)

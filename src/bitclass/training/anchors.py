@@ -9,8 +9,6 @@ from bitclass._native import class_sums
 from bitclass.arrays import Features, dense_rows, sample_rows
 from bitclass.hash_function import RbfAnchors, squared_distances
 
-__all__ = ["anchor_count", "choose_anchors"]
-
 # Default number of anchors: more for rows with few features, where they are cheap and most needed.
 _DEFAULT_ANCHORS, _DEFAULT_ANCHORS_FEW_FEATURES = 1000, 2000
 _FEW_FEATURES = 128

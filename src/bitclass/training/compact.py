@@ -13,8 +13,6 @@ from bitclass.training.closed_form import ENTRIES_LEFT
 from bitclass.training.refine import Candidate, Judged
 from bitclass.training.sums import Sums
 
-__all__ = ["Compaction", "compactions", "in_four_bits", "loss", "with_columns"]
-
 #: Makes a candidate smaller.
 Compaction = Callable[[Candidate], Candidate]
 

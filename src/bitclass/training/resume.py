@@ -14,8 +14,6 @@ from bitclass.training.settings import Settings
 from bitclass.training.steps import Objective, Schedule, SparseProjection, Steps
 from bitclass.training.sums import Collected, Sample, Sums
 
-__all__ = ["can_resume", "resume"]
-
 # Rows that may be added before all are learned from again, and fewest rows in all, so that the
 # judged ones were not trained on.
 _MAX_ADDED, _MAX_ADDED_SHARE, _MIN_ROWS = 1000, 0.05, 15_000

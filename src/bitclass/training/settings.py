@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from bitclass.report import Epoch
 
-__all__ = ["Settings"]
-
 
 @dataclass(frozen=True)
 class Settings:

@@ -21,8 +21,6 @@ from bitclass.model import PackedModel
 from bitclass.training.closed_form import ENTRIES_LEFT
 from bitclass.training.sums import Collected, Sample, Sums
 
-__all__ = ["Span", "spans"]
-
 # Added to the squared lengths of rows: equal rows have no Cholesky factor otherwise.
 _JITTER = 1e-9
 

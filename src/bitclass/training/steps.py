@@ -29,17 +29,6 @@ from bitclass._native import (
 from bitclass.arrays import class_blocks, signs
 from bitclass.codes import pack
 
-__all__ = [
-    "Adam",
-    "ClassMeans",
-    "DenseProjection",
-    "MeanSteps",
-    "Objective",
-    "Schedule",
-    "SparseProjection",
-    "Steps",
-]
-
 # Chosen on held-out training rows of the shared data sets.
 _RATE_OF_PROJECTION = 0.2  # in units of the root mean square of the entries of Q
 _RATE_OF_INTERCEPT = 0.1  # in units of the standard deviation of the scores within classes

@@ -30,8 +30,6 @@ from bitclass.storage.model_file import (
 )
 from bitclass.training.sums import Collected, Sample, Sums
 
-__all__ = ["load_sums", "remove_sums", "save_sums", "sums_path"]
-
 _KIND = "sums"
 _FIELDS = {
     "labels": str,
