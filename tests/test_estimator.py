@@ -4,7 +4,6 @@ import copy
 import pickle
 import tracemalloc
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from scipy.sparse import csr_array, csr_matrix
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from threadpoolctl import threadpool_info
 
 import bitclass
 from bitclass import BinaryCodeClassifier, CodeWarning, ModelFileError
@@ -163,8 +161,6 @@ def test_labels_of_pandas_stay_what_they_are(fitted, dtype):
     for model in (make(refine=False).fit(X, series), make(refine=False).partial_fit(X, series)):
         assert model.classes_.tolist() == np.unique(labels).tolist()
         assert model.classes_.dtype.kind == series.dtype.kind
-    with pytest.raises(ValueError, match=f"y must not .* row {np.argmax(y == 0)}$"):
-        make().fit(X, series.mask(y == 0))
 
 
 def peak_of(call):
@@ -682,7 +678,7 @@ def test_rows_that_are_not_finite_or_not_numbers_are_refused(kernel):
             predict([["a", "b", "c", "d"]])
 
 
-@pytest.mark.parametrize("dtype", ["string", "category", "float64"])
+@pytest.mark.parametrize("dtype", ["string", "category", "float64", "Int64"])
 def test_missing_labels_of_pandas_are_named_with_their_row(dtype):
     pandas = pytest.importorskip("pandas")
     labels = pandas.Series(["1", "2", None, "4"] * 5, dtype="string").astype(dtype)
@@ -747,19 +743,6 @@ def test_the_seed_and_nothing_else_decides(fitted):
     one, same, other = (make(random_state=seed).fit(X, y) for seed in (0, 0, 1))
     assert_same_model(one, same)
     assert not np.array_equal(one.weights_, other.weights_)
-
-
-def test_training_in_several_threads_does_not_leave_blas_limited(fitted):
-    X, y, _ = fitted
-
-    def blas_threads():
-        pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
-        return {pool["filepath"]: pool["num_threads"] for pool in pools}
-
-    before = blas_threads()
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda seed: make(n_jobs=1, refine=False).fit(X, y), range(8)))
-    assert blas_threads() == before
 
 
 def test_verbose_prints_and_the_callback_stops(capsys):
