@@ -46,22 +46,13 @@ _ROWS_FOR_SIMILARITIES = 10_000
 
 @dataclass(frozen=True)
 class _State:
-    """Fitted state of an estimator, always replaced as a whole.
+    """Fitted state of an estimator, always replaced as a whole."""
 
-    Attributes
-    ----------
-    parameters : dict, the estimator's parameters when rows were last added
-    collected : what training continues from, or None if it was not kept
-    fitted : Fitted, or None before the first `solve`
-    classes : (C,) labels
-    is_solved : bool, whether the model is up to date with the rows
-    """
-
-    parameters: dict[str, Any]
-    collected: Collected | None
-    fitted: Fitted | None
-    classes: NDArray[Any]
-    is_solved: bool
+    parameters: dict[str, Any]  # of the estimator when rows were last added
+    collected: Collected | None  # what training continues from, if it was kept
+    fitted: Fitted | None  # None before the first `solve`
+    classes: NDArray[Any]  # (C,) labels
+    is_solved: bool  # whether the model is up to date with the rows
 
 
 class BinaryCodeClassifier(PackedPredictor):

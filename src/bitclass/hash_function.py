@@ -125,16 +125,10 @@ class RbfAnchors:
 
 @dataclass(slots=True)
 class FeatureBlock:
-    """A block of features f(x), to which P is applied.
+    """A block of features f(x), to which P is applied."""
 
-    Attributes
-    ----------
-    first_row : int, index in X of the first row
-    features : (n, d) float16, float32 or float64, or SparseRows
-    """
-
-    first_row: int
-    features: Any
+    first_row: int  # its index in X
+    features: Any  # (n, d) float16, float32 or float64, or SparseRows
 
     @property
     def rows(self) -> slice:
@@ -271,14 +265,6 @@ class HashFunction:
 
         The unit is the one of the smallest squared error, or the mean magnitude of the entries of a
         column. The kernels compute with such entries as they do with eight bits.
-
-        Parameters
-        ----------
-        bits : {4, 1}
-
-        Returns
-        -------
-        HashFunction
         """
         if self.columns is None:
             raise ValueError(f"{bits} bits per entry need a projection of wide sparse rows")
@@ -302,16 +288,7 @@ class HashFunction:
         return HashFunction(**state)
 
     def with_columns(self, kept: NDArray[np.intp]) -> HashFunction:
-        """The function of wide rows with some of its columns.
-
-        Parameters
-        ----------
-        kept : (k,) ascending indices into `columns`
-
-        Returns
-        -------
-        HashFunction
-        """
+        """The function of wide rows with some of its columns: indices (k,) into `columns`."""
         state = self.__getstate__()
         for name in ("projection", "columns", "scale"):
             state[name] = None if state[name] is None else state[name][kept]

@@ -665,17 +665,7 @@ def _checked_table(table: NDArray[np.float32] | None) -> NDArray[np.float32] | N
 
 
 def dtype_with(classes: NDArray[Any], label: Any) -> np.dtype[Any]:
-    """The type of an array of labels of the classes and an `unknown_label`, which is checked.
-
-    Parameters
-    ----------
-    classes : (C,) labels
-    label : label, or None
-
-    Returns
-    -------
-    dtype
-    """
+    """The type of an array of labels of the classes and an `unknown_label`, which is checked."""
     kind = classes.dtype.kind
     kinds = {"i": "iu", "u": "iu", "f": "iuf", "U": "U", "S": "S", "O": "UiubO"}.get(kind, "")
     if label is None:

@@ -16,10 +16,7 @@ ENVIRONMENT_VARIABLE = "BITCLASS_SIMD"
 def use_level_of_environment() -> None:
     """Use the SIMD level named by ``BITCLASS_SIMD``, if it is set.
 
-    Raises
-    ------
-    ValueError
-        If the name is unknown, or this machine does not support that level.
+    An unknown name, or a level that this machine does not support, is a ValueError.
     """
     name = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
     if name:

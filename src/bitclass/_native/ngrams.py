@@ -31,19 +31,11 @@ _LAST = 0xD6E8FEB86659FD93
 
 
 class Ngram(NamedTuple):
-    """An n-gram of a text.
+    """An n-gram of a text."""
 
-    Attributes
-    ----------
-    text : str
-        In lower case; character n-grams have a space at word boundaries.
-    column : int
-    sign : {-1, 1}
-    """
-
-    text: str
+    text: str  # in lower case; n-grams of characters have a space at word boundaries
     column: int
-    sign: int
+    sign: int  # -1 or 1
 
 
 class NgramFeatures:
@@ -199,13 +191,7 @@ class NgramFeatures:
 
 
 class HashedTexts:
-    """Rows of texts, which are hashed when they are taken: ``rows[a:b]`` are `SparseRows`.
-
-    Parameters
-    ----------
-    features : NgramFeatures
-    texts : list of n str or bytes
-    """
+    """Rows of texts, which are hashed when they are taken: ``rows[a:b]`` are `SparseRows`."""
 
     def __init__(self, features: NgramFeatures, texts: list[str | bytes]) -> None:
         self.features = features

@@ -122,10 +122,7 @@ def set_num_threads(n_threads: int | None) -> int | None:
 def thread_limit(n_jobs: int | None) -> Iterator[None]:
     """Context manager that limits the threads of kernels called by this thread.
 
-    Parameters
-    ----------
-    n_jobs : int or None
-        As in :func:`effective_threads`; None changes nothing.
+    `n_jobs` is that of :func:`effective_threads`; None changes nothing.
 
     Examples
     --------

@@ -84,10 +84,7 @@ def _read_weights() -> dict[str, NDArray[np.float64]]:
 def build_graph() -> bytes:
     """Build the network up to the pooled features, without the classification layer.
 
-    Returns
-    -------
-    bytes
-        An ONNX model that maps pixels (n, 3, h, w) to features (n, 1280).
+    Returns an ONNX model that maps pixels (n, 3, h, w) to features (n, 1280).
     """
     onnx = import_extra("onnx")
     helper, float32 = onnx.helper, onnx.TensorProto.FLOAT

@@ -176,18 +176,7 @@ def listed(names: Iterable[object]) -> str:
 def open_text(path: Path) -> IO[bytes]:
     """Open a text file for reading bytes, decompressed if its content is gzip.
 
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    stream : binary file
-
-    Raises
-    ------
-    DataFileError
-        If the file starts with bytes that no text contains.
+    One that starts with bytes that no text contains is a DataFileError.
 
     Examples
     --------

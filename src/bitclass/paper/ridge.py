@@ -29,21 +29,13 @@ _ROUNDING = 1e-14
 
 @dataclass(frozen=True)
 class Rows:
-    """The training rows, in memory: standardised features, classes and weights.
+    """The training rows, in memory: standardised features, classes and weights."""
 
-    Attributes
-    ----------
-    Z : (n, d) float32, features of weighted mean 0 and variance 1; constant features are 0
-    centre, scale : (d,) mean and standard deviation of each feature; the latter 1 for constants
-    labels : (n,) class index of each row
-    sample_weight : (n,), positive
-    """
-
-    Z: NDArray[np.float32]
-    centre: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    labels: NDArray[np.intp]
-    sample_weight: NDArray[np.float64]
+    Z: NDArray[np.float32]  # (n, d) of weighted mean 0 and variance 1; constant features are 0
+    centre: NDArray[np.float64]  # (d,) mean of each feature
+    scale: NDArray[np.float64]  # (d,) its standard deviation, 1 for constants
+    labels: NDArray[np.intp]  # (n,) class index of each row
+    sample_weight: NDArray[np.float64]  # (n,) positive
 
     def correlations(self) -> NDArray[np.float64]:
         """Correlation matrix of the features, (d, d)."""

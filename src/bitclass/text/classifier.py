@@ -141,12 +141,7 @@ class TextClassifier(BinaryCodeClassifier):
         return self.packed().explain(text, label, n_ngrams)
 
     def packed(self) -> PackedModel:
-        """The model without the estimator: it takes texts.
-
-        Returns
-        -------
-        PackedModel
-        """
+        """The model without the estimator: it takes texts."""
         model = super().packed()
         if isinstance(self._extractor, SentenceEmbeddings):
             model.embedding = self._extractor

@@ -42,14 +42,8 @@ def resume(settings: Settings, model: PackedModel, sums: Sums, sample: Sample) -
     """Continue the refinement of a model of wide rows with rows of known or new classes.
 
     The columns are those of the model, and those that occur in rows of new classes, whose weights
-    start from the signs of their mean scores. Rows of new classes come in every mini-batch.
-
-    Parameters
-    ----------
-    settings : Settings
-    model : PackedModel
-    sums : Sums, of the training rows
-    sample : Sample, of the training rows
+    start from the signs of their mean scores. Rows of new classes come in every mini-batch. Sums
+    and sample are those of the training rows.
     """
     h, random = model.hash_function, np.random.default_rng([settings.seed, 3])
     assert h.columns is not None

@@ -57,16 +57,10 @@ ClassMeans = Callable[[], NDArray[np.int8]]
 
 @dataclass(frozen=True)
 class Schedule:
-    """Learning-rate factor: a linear warm-up, then a quarter of a cosine down to 0.
-
-    Attributes
-    ----------
-    n_steps : int
-    peak : float, the largest factor
-    """
+    """Learning-rate factor: a linear warm-up, then a quarter of a cosine down to 0."""
 
     n_steps: int
-    peak: float = 1.0
+    peak: float = 1.0  # the largest factor
 
     def at(self, step: int) -> float:
         """Learning-rate factor at a step, counted from 1."""
@@ -221,16 +215,15 @@ def _ones(rows: Any) -> NDArray[np.float32]:
 class Objective:
     """The loss of refinement.
 
-    Attributes
-    ----------
-    sharpness : factors on the class scores in the softmax, by sign and by tanh
-    log_shares : (C,) logarithms of the shares of the classes among the rows of a step
-        They are added to the class scores in training only, so that the scores themselves do not
-        depend on how frequent a class is (logit adjustment).
+    The logarithms of the shares of the classes among the rows of a step are added to the class
+    scores in training only, so that the scores themselves do not depend on how frequent a class is
+    (logit adjustment).
     """
 
-    sharpness: tuple[float, float]
-    log_shares: NDArray[np.float32]
+    sharpness: tuple[
+        float, float
+    ]  # factors on the class scores in the softmax, by sign and by tanh
+    log_shares: NDArray[np.float32]  # (C,)
 
 
 class Steps:
