@@ -216,17 +216,10 @@ class PackedModel:
         return sum(part.nbytes for part in parts if part is not None)
 
     def replaced(self, **changes: Any) -> PackedModel:
-        """The same model with other values of some parameters.
+        """The same model with other values of some parameters of `PackedModel`.
 
-        Parameters
-        ----------
-        **changes : parameters of `PackedModel` by name
-            Of n-gram features `text`, which must be those of the rows that the model was fitted on,
-            the columns are kept that the hash function uses.
-
-        Returns
-        -------
-        PackedModel
+        Of n-gram features `text`, which must be those of the rows that the model was fitted on, the
+        columns are kept that the hash function uses.
         """
         names = ("classes", "weights", "hash_function", "bias", "rescore", "temperature", "reject",
                  "unknown_label", "summary", "text")  # fmt: skip

@@ -143,22 +143,10 @@ def thread_limit(n_jobs: int | None) -> Iterator[None]:
 def effective_threads(n_jobs: int | None = None) -> int:
     """Resolve the number of threads for an `n_jobs` as scikit-learn understands it.
 
-    Parameters
-    ----------
-    n_jobs : int, optional
-        Number of threads; -1 means all CPUs, -2 all but one, and so on, or of the CPUs that
-        ``OMP_NUM_THREADS`` leaves, as in scikit-learn. None uses :func:`thread_limit`,
-        :func:`set_num_threads`, the environment or all CPUs, in this order of precedence. At most
-        :func:`available_cpus`.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    ValueError
-        If `n_jobs` is 0, not an integer or beyond 32 bits.
+    -1 means all CPUs, -2 all but one, and so on, or of the CPUs that ``OMP_NUM_THREADS`` leaves.
+    None uses :func:`thread_limit`, :func:`set_num_threads`, the environment or all CPUs, in this
+    order of precedence. At most :func:`available_cpus`; a ValueError if `n_jobs` is 0, not an
+    integer or beyond 32 bits.
 
     Examples
     --------

@@ -85,10 +85,8 @@ def solve_ridge(
 ) -> tuple[HashFunction, float]:
     """Ridge regression of the codes of the groups on the rows.
 
-    Returns
-    -------
-    hash_function : HashFunction, whose scores are the values of the regression
-    explained : float, share of the codes' variance that the regression explains, in [0, 1]
+    Returns the hash function, whose scores are the values of the regression, and the share of the
+    codes' variance that the regression explains.
     """
     cross = _features_times_codes(rows, groups, n_bits)
     mean = groups.sample_weight @ unpack(groups.codes, n_bits) / groups.sample_weight.sum()

@@ -106,23 +106,13 @@ def save(
 ) -> None:
     """Write a model to a file atomically.
 
-    Parameters
-    ----------
-    path : path-like
-        File to write, usually ``*.safetensors``; an existing file is replaced.
-    model : PackedModel
-    projection : {"float32", "int8", "int4", "1bit"}, optional
-        Data type of the saved projection. "float32" is exact; "int8" takes a quarter of the space,
-        and is exact for a model that predicts in int8. "int4" and "1bit" are for wide rows and
-        store a scale per column. By default, wide rows are stored in the smallest type that is
-        exact, all others as "float32".
+    `projection` is the data type of the saved projection. "float32" is exact; "int8" takes a
+    quarter of the space, and is exact for a model that predicts in int8. "int4" and "1bit" are for
+    wide rows and store a scale per column. By default, wide rows are stored in the smallest type
+    that is exact, all others as "float32".
 
-    Raises
-    ------
-    ValueError
-        If the model cannot be stored; nothing is written.
-    OSError
-        If the file cannot be written; an existing file is unchanged.
+    A model that cannot be stored is a ValueError, a file that cannot be written an OSError; an
+    existing file is then unchanged.
     """
     h = model.hash_function
     if projection is None:

@@ -156,16 +156,10 @@ class TextClassifier(BinaryCodeClassifier):
         projection: ProjectionType | None = None,
         sums: bool = False,
     ) -> None:
-        """Save the model to a file, which takes texts.
+        """Save the model to a file, which takes texts: see `BinaryCodeClassifier.save`.
 
-        Parameters
-        ----------
-        path : str or path
-        projection : {"float32", "int8", "int4", "1bit"}, optional
-            Data type in which to save `projection_`: by default the smallest that is exact. "1bit"
-            takes a quarter of the space of "int4", and costs about a point of accuracy.
-        sums : bool, default=False
-            Whether to save the sums too: see `BinaryCodeClassifier.save`.
+        By default `projection_` has the smallest type that is exact. "1bit" takes a quarter of the
+        space of "int4", and costs about a point of accuracy.
         """
         if self.embedding is not None and not isinstance(self.embedding, str):
             raise ValueError(
@@ -178,15 +172,8 @@ class TextClassifier(BinaryCodeClassifier):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Load an estimator from a file written by `save`, and the sums if they are beside it.
 
-        Parameters
-        ----------
-        path : str or path
-            The file need not be trusted. An embedding that it names is used if it is cached, or in
-            the folder of the file.
-
-        Returns
-        -------
-        TextClassifier
+        The file need not be trusted. An embedding that it names is used if it is cached, or in the
+        folder of the file.
         """
         classifier = super().load(path)
         fitted, collected = classifier._state.fitted, classifier._state.collected

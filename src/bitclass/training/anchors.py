@@ -43,15 +43,8 @@ def choose_anchors(
 ) -> RbfAnchors:
     """Choose anchors by k-means: random rows, then moved to the means of the rows around them.
 
-    Parameters
-    ----------
-    X : (n, d)
-    n_anchors : int, at most n
-    gamma : {"scale", "median"} or float
-        "scale" is 1 / d for standardised rows, "median" the inverse of the median squared distance
-        between rows and anchors.
-    centre, scale : (d,), mean and standard deviation of the features
-    random : RandomState
+    Rows (n, d) are standardised by `centre` and `scale` (d,). With `gamma` "scale" the coefficient
+    is 1 / d, with "median" the inverse of the median squared distance between rows and anchors.
     """
     chosen = np.sort(random.choice(X.shape[0], n_anchors, replace=False))
     anchors = ((dense_rows(X, chosen) - centre) / scale).astype(np.float32)
