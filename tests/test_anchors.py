@@ -133,9 +133,7 @@ def test_sparse_rows_give_the_same_result_as_dense_rows():
         np.testing.assert_array_equal(dense.predict(X), sparse.predict(csr_array(X)))
 
 
-# -------------------------------------------------------------------------------------------------
-# Files
-# -------------------------------------------------------------------------------------------------
+# -- Files
 
 
 @pytest.mark.parametrize("projection", ["float32", "int8"])

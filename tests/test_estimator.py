@@ -35,9 +35,7 @@ def fitted():
     return X, y, make(keep_sums=True).fit(X, y)
 
 
-# -------------------------------------------------------------------------------------------------
-# scikit-learn's conventions
-# -------------------------------------------------------------------------------------------------
+# -- scikit-learn's conventions
 
 # Weights in place of copies change which rows judge the model, and with them its calibration.
 EXPECTED_FAILURES = {
@@ -86,9 +84,7 @@ def test_copies_are_independent(fitted):
     assert_same_model(waiting.solve(), copied.solve())
 
 
-# -------------------------------------------------------------------------------------------------
-# Shapes and kinds of input
-# -------------------------------------------------------------------------------------------------
+# -- Shapes and kinds of input
 
 
 @pytest.mark.parametrize(
@@ -181,9 +177,7 @@ def test_float32_rows_are_never_copied_as_a_whole(weighted):
     assert peak < X.nbytes
 
 
-# -------------------------------------------------------------------------------------------------
-# Small and degenerate problems
-# -------------------------------------------------------------------------------------------------
+# -- Small and degenerate problems
 
 
 def test_one_row_per_class():
@@ -238,9 +232,7 @@ def test_features_of_any_magnitude_within_float32_can_be_learned(fitted):
     assert make().fit(moved, y).score(moved, y) > 0.95
 
 
-# -------------------------------------------------------------------------------------------------
-# Weights and priors
-# -------------------------------------------------------------------------------------------------
+# -- Weights and priors
 
 
 @pytest.mark.parametrize("weight", [1e-30, 0.25, 4.0, 1e30])
@@ -303,9 +295,7 @@ def test_groups_are_never_on_both_sides(fitted):
     assert 0 < report.n_judged < 450
 
 
-# -------------------------------------------------------------------------------------------------
-# Batches
-# -------------------------------------------------------------------------------------------------
+# -- Batches
 
 
 def in_batches(X, y, *weights, size=100):
@@ -466,9 +456,7 @@ def test_reading_never_trains_and_predicting_trains_once(fitted, monkeypatch):
     assert calls == [1, 1]
 
 
-# -------------------------------------------------------------------------------------------------
-# Bad input
-# -------------------------------------------------------------------------------------------------
+# -- Bad input
 
 X20 = np.random.default_rng(0).standard_normal((20, 4))
 Y20 = np.arange(20) % 3
@@ -733,9 +721,7 @@ def test_warnings_point_at_the_line_of_the_caller(way):
     assert {(each.category, each.filename) for each in ours} == {(CodeWarning, __file__)}
 
 
-# -------------------------------------------------------------------------------------------------
-# Determinism, threads, progress
-# -------------------------------------------------------------------------------------------------
+# -- Determinism, threads, progress
 
 
 def test_the_seed_and_nothing_else_decides(fitted):
@@ -760,9 +746,7 @@ def test_verbose_prints_and_the_callback_stops(capsys):
     assert make(max_time=1e-9).fit(X, y).report_.epochs == ()
 
 
-# -------------------------------------------------------------------------------------------------
-# Files
-# -------------------------------------------------------------------------------------------------
+# -- Files
 
 
 def test_a_loaded_estimator_is_fitted(tmp_path, fitted):

@@ -223,9 +223,7 @@ class BinaryCodeClassifier(PackedPredictor):
         self.random_state = random_state
         self.verbose = verbose
 
-    # ---------------------------------------------------------------------------------------------
-    # Training
-    # ---------------------------------------------------------------------------------------------
+    # -- Training
 
     def fit(
         self,
@@ -575,9 +573,7 @@ class BinaryCodeClassifier(PackedPredictor):
             fitted.model.summary = make_summary(self._state.parameters, fitted.report, names)
         return fitted.model
 
-    # ---------------------------------------------------------------------------------------------
-    # Attributes
-    # ---------------------------------------------------------------------------------------------
+    # -- Attributes
 
     def _solved(self) -> Fitted:
         """The result of training, for attributes: reading them does not train."""
@@ -609,9 +605,7 @@ class BinaryCodeClassifier(PackedPredictor):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_state")
 
-    # ---------------------------------------------------------------------------------------------
-    # Files
-    # ---------------------------------------------------------------------------------------------
+    # -- Files
 
     def __getstate__(self) -> dict[str, Any]:
         """State for pickling: without the sums, unless the model is not yet solved."""

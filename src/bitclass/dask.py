@@ -254,9 +254,7 @@ def _answers(
         return found if isinstance(found, tuple) else (found,)
 
 
-# -------------------------------------------------------------------------------------------------
-# Training
-# -------------------------------------------------------------------------------------------------
+# -- Training
 
 
 @dataclass(frozen=True)
@@ -364,9 +362,7 @@ def _collected_bytes(collected: Collected) -> int:
     return int(sums) + sum(part.nbytes for part in (*collected._waiting, *collected._sampled))
 
 
-# -------------------------------------------------------------------------------------------------
-# Partitions
-# -------------------------------------------------------------------------------------------------
+# -- Partitions
 
 
 @dataclass(frozen=True)
@@ -497,9 +493,7 @@ def _groups(
     return [[partitions[i] for i in sorted(group)] for group in groups.values() if group]
 
 
-# -------------------------------------------------------------------------------------------------
-# The cluster
-# -------------------------------------------------------------------------------------------------
+# -- The cluster
 
 
 def _current_client() -> Client:

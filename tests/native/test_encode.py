@@ -1,7 +1,5 @@
 """Encoding equals the NumPy reference: bit for bit in int8, and in float if sums are exact."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The thread pool: every chunk once, exceptions, forks, many callers; and its size."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -238,9 +238,7 @@ def as_lengths(name: str, lengths: Any, longest: int) -> Lengths:
     return int(pair[0]), int(pair[1])
 
 
-# -------------------------------------------------------------------------------------------------
-# Python version of native/ngrams.cpp, for explanations
-# -------------------------------------------------------------------------------------------------
+# -- Python version of native/ngrams.cpp, for explanations
 
 
 def ngrams(

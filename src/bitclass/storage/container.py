@@ -173,9 +173,7 @@ def check_codes(name: str, codes: NDArray[np.uint8], n_bits: int) -> None:
         raise ModelFileError(f"tensor {name!r} must be 0 in the unused bits after bit {n_bits}")
 
 
-# -------------------------------------------------------------------------------------------------
-# Writing
-# -------------------------------------------------------------------------------------------------
+# -- Writing
 
 
 def write_file(path: str | os.PathLike[str], kind: str, content: Content) -> None:
@@ -206,9 +204,7 @@ def write_file(path: str | os.PathLike[str], kind: str, content: Content) -> Non
         target.write(hashlib.sha256(covered).digest())
 
 
-# -------------------------------------------------------------------------------------------------
-# Reading
-# -------------------------------------------------------------------------------------------------
+# -- Reading
 
 
 @contextmanager

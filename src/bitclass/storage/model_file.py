@@ -206,9 +206,7 @@ def load(path: str | os.PathLike[str]) -> PackedModel:
         return model
 
 
-# -------------------------------------------------------------------------------------------------
-# Checks of header and arrays, when loading and before saving
-# -------------------------------------------------------------------------------------------------
+# -- Checks of header and arrays, when loading and before saving
 
 
 def _checked(content: Content) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -279,9 +277,7 @@ def _check_summary(summary: dict[str, Any], n_features: int) -> None:
         extractor_of(summary)
 
 
-# -------------------------------------------------------------------------------------------------
-# The projection in fewer bits
-# -------------------------------------------------------------------------------------------------
+# -- The projection in fewer bits
 
 
 def _packed_entries(entries: NDArray[np.int8], kind: ProjectionType) -> NDArray[Any]:
@@ -404,9 +400,7 @@ def _quantised(
     return QuantisedProjection(tensors["projection"], thresholds, centre, inverse, steps), intercept
 
 
-# -------------------------------------------------------------------------------------------------
-# Kernel anchors, also in files of sums, and texts
-# -------------------------------------------------------------------------------------------------
+# -- Kernel anchors, also in files of sums, and texts
 
 
 def saved_anchors(anchors: RbfAnchors | None) -> dict[str, NDArray[Any]]:
