@@ -24,8 +24,6 @@ from bitclass.training.fit import Fitted
 from bitclass.training.settings import Settings
 from bitclass.training.sums import Collected
 
-__all__ = ["TextClassifier"]
-
 Texts = Iterable[str | bytes]
 
 
