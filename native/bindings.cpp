@@ -120,14 +120,11 @@ public:
     Features features{};
 };
 
-bool in_float32(nb::handle scores) { return AnyArray(scores, "scores", {kAny, kAny}).is("float32"); }
-
-template <class Float>
-nb::tuple pack_signs_of(nb::handle scores, nb::handle intercept) {
-    const Array<const Float> values(scores, "scores", {kAny, kAny});
-    const Array<const Float> shift(intercept, "intercept", {values.shape(1)});
+nb::tuple pack_signs(nb::handle scores, nb::handle intercept) {
+    const FloatArray values(scores, "scores", {kAny, kAny});
+    const FloatArray shift(intercept, "intercept", {values.shape(1)});
     const NewArray<std::uint8_t> codes(values.shape(0), packed_width(values.shape(1)));
-    const ScoreKernels<Float>& level = kernels().encode;
+    const EncodeKernels& level = kernels().encode;
     const std::size_t bad = without_gil(
         [&] { return level.pack(values.data(), values.shape(0), values.shape(1), shift.data(), codes.data()); });
     return nb::make_tuple(codes.object, bad);
@@ -149,24 +146,16 @@ struct RescoredArrays {
     NewArray<std::int32_t> scores;
 };
 
-template <class Float>
-nb::tuple rescore_of(const HammingIndex& index, nb::handle scores, nb::handle intercept, Rescoring wanted,
-                     int n_threads) {
-    const Array<const Float> values(scores, "scores", {kAny, kAny});
-    const Array<const Float> shift(intercept, "intercept", {values.shape(1)});
+nb::tuple rescore_scores(const HammingIndex& index, nb::handle scores, nb::handle intercept, std::size_t n_candidates,
+                         std::size_t k, int n_threads) {
+    const FloatArray values(scores, "scores", {kAny, kAny});
+    const FloatArray shift(intercept, "intercept", {values.shape(1)});
+    const Rescoring wanted{n_candidates, k};
     const RescoredArrays out(index, values.shape(0), values.shape(1), wanted);
     return out.with(without_gil([&] {
         return rescore(values.data(), values.shape(0), values.shape(1), shift.data(), index, wanted, out.found(),
                        n_threads);
     }));
-}
-
-nb::object widen_rows(nb::handle X, int n_threads) {
-    const FeatureArray halves(X, kAny);
-    if (!halves.is("float16")) halves.refuse("float16", halves.dtype());
-    const NewArray<float> wide(halves.shape(0), halves.shape(1));
-    without_gil([&] { widen(halves.features, wide.data(), n_threads); });
-    return wide.object;
 }
 
 Int8Projection* make_projection(nb::handle weights, nb::handle thresholds, nb::handle centre, nb::handle inverse_scale,
@@ -470,30 +459,17 @@ nb::tuple rows_of_texts(const NgramExtractor& extractor, nb::handle texts, int n
 class KeptProjection {
 public:
     KeptProjection(nb::handle places, nb::handle factors, nb::handle projection, nb::handle steps, nb::handle intercept)
-        : places_(places, "places", {kAny}), intercept_(intercept, "intercept", {kAny}) {
-        const std::size_t n_bits = intercept_.shape(0);
-        const Shape any_rows{kAny, n_bits};
-        const AnyArray table(projection, "projection", any_rows);
-        if (table.is("int8")) {
-            bytes_.emplace(projection, "projection", any_rows);
-        } else {
-            floats_.emplace(projection, "projection", any_rows);
-        }
-        const auto n_kept = static_cast<std::int64_t>(table.shape(0));
+        : places_(places, "places", {kAny}), intercept_(intercept, "intercept", {kAny}),
+          table_(projection, "projection", {kAny, intercept_.shape(0)}), steps_(steps, "steps", {intercept_.shape(0)}) {
+        const auto n_kept = static_cast<std::int64_t>(table_.shape(0));
         if (n_kept == 0) refuse_value("projection: expected at least one row, found none");
         if (!std::all_of(places_.data(), places_.data() + places_.shape(0),
                          [&](std::int32_t place) { return -1 <= place && place < n_kept; })) {
             refuse_value("places: expected indices of rows of projection, or -1");
         }
-        if (!factors.is_none()) factors_.emplace(factors, "factors", Shape{table.shape(0)});
-        if (!steps.is_none()) steps_.emplace(steps, "steps", Shape{n_bits});
-        projection_ = {places_.data(),
-                       factors_ ? factors_->data() : nullptr,
-                       floats_ ? floats_->data() : nullptr,
-                       bytes_ ? bytes_->data() : nullptr,
-                       steps_ ? steps_->data() : nullptr,
-                       intercept_.data(),
-                       n_bits};
+        if (!factors.is_none()) factors_.emplace(factors, "factors", Shape{table_.shape(0)});
+        projection_ = {places_.data(), factors_ ? factors_->data() : nullptr, nullptr, table_.data(),
+                       steps_.data(),  intercept_.data(),                     intercept_.shape(0)};
     }
 
     nb::object scores(nb::handle indptr, nb::handle indices, nb::handle data, int n_threads) const {
@@ -524,9 +500,9 @@ public:
 private:
     Array<const std::int32_t> places_;
     FloatArray intercept_;
-    std::optional<FloatArray> floats_;
-    std::optional<Array<const std::int8_t>> bytes_;
-    std::optional<FloatArray> factors_, steps_;
+    Array<const std::int8_t> table_;
+    FloatArray steps_;
+    std::optional<FloatArray> factors_;
     SparseProjection projection_{};
 };
 
@@ -586,16 +562,8 @@ NB_MODULE(_kernels, m) {
         .def("encode", &encode_rows)
         .def("nearest", &nearest_of_rows)
         .def("rescored", &rescored_of_rows);
-    m.def("pack_signs", [](nb::handle scores, nb::handle intercept) {
-        const auto pack = in_float32(scores) ? &pack_signs_of<float> : &pack_signs_of<double>;
-        return pack(scores, intercept);
-    });
-    m.def("rescore", [](const HammingIndex& index, nb::handle scores, nb::handle intercept,
-                        std::size_t n_candidates, std::size_t k, int n_threads) {
-        const auto rescore = in_float32(scores) ? &rescore_of<float> : &rescore_of<double>;
-        return rescore(index, scores, intercept, {n_candidates, k}, n_threads);
-    });
-    m.def("widen", &widen_rows);
+    m.def("pack_signs", &pack_signs);
+    m.def("rescore", &rescore_scores);
 
     m.def("sparse_scores", &scores_of_sparse_rows);
     m.def("sparse_step", &step_of_sparse_rows);
@@ -609,7 +577,7 @@ NB_MODULE(_kernels, m) {
         .def("rows", &rows_of_texts);
     nb::class_<KeptProjection>(m, "SparseProjection")
         .def(nb::init<nb::handle, nb::handle, nb::handle, nb::handle, nb::handle>(), nb::arg(), nb::arg().none(),
-             nb::arg(), nb::arg().none(), nb::arg())
+             nb::arg(), nb::arg(), nb::arg())
         .def("scores", &KeptProjection::scores)
         .def("predict_texts", &KeptProjection::predict);
 

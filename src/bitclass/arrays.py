@@ -13,25 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Features",
-    "RowError",
-    "are_texts",
-    "as_features",
-    "check_finite",
-    "class_blocks",
-    "compute_dtype",
-    "dense_rows",
-    "first_not_finite",
-    "frame_columns",
-    "is_on_gpu",
-    "on_host",
-    "row_blocks",
-    "row_slices",
-    "sample_rows",
-    "signs",
-]
-
 # NDArray, scipy.sparse CSR or `_native.SparseRows`; prediction must not import SciPy.
 Features = Any
 

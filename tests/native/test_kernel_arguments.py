@@ -1,10 +1,5 @@
 """The kernels reject arguments that would be accessed out of bounds, and name them."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -13,7 +8,7 @@ from bitclass._native import _kernels
 from .training_problems import Problem, strided
 
 
-def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
+def calls():
     """Valid arguments, by name and in order, of each kernel that takes arrays."""
     p = Problem(n=6, n_classes=3, n_bits=10, seed=1)
     packed = {"codes": p.codes, "weights": p.weights}
@@ -88,7 +83,6 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "int8 nearest": (dense.nearest, {"index": index, "X": X}),
         "int8 rescored": (dense.rescored, {"index": index, "X": X, **wanted}),
         "rescore": (_kernels.rescore, {"index": index, **scores, **wanted}),
-        "widen": (_kernels.widen, {"X": X.astype(np.float16)}),
         "sparse_scores": (_kernels.sparse_scores, {**csr, "projection": step["projection"]}),
         "sparse_step": (_kernels.sparse_step, {**csr, **step}),
         "sparse scores": (_kernels.SparseProjection(*sparse.values()).scores, csr),
@@ -127,7 +121,6 @@ FREE = {
         (0,),
     ),
     ("HammingIndex", "weights"): (-1,),
-    ("widen", "X"): (0, -1),
     ("product", "a"): (-1,),
     ("product", "b"): (-1,),
     ("standardise", "X"): (0,),
@@ -138,7 +131,7 @@ FREE = {
 
 
 @pytest.mark.parametrize(("kernel", "name"), ARRAYS)
-def test_arrays_of_the_wrong_type_shape_or_layout_are_rejected(kernel: str, name: str) -> None:
+def test_arrays_of_the_wrong_type_shape_or_layout_are_rejected(kernel, name):
     call, arguments = calls()[kernel]
     call(*arguments.values())
     good = arguments[name]
@@ -165,14 +158,14 @@ def test_arrays_of_the_wrong_type_shape_or_layout_are_rejected(kernel: str, name
         *(("sparse_step", name) for name in ("projection", "squares", "counts")),
     ],
 )
-def test_arrays_modified_in_place_must_be_writable(kernel: str, name: str) -> None:
+def test_arrays_modified_in_place_must_be_writable(kernel, name):
     call, arguments = calls()[kernel]
     arguments[name].flags.writeable = False
     with pytest.raises(TypeError, match=f"{name}: .*read-only"):
         call(*arguments.values())
 
 
-def labels(*of_rows: int) -> Any:
+def labels(*of_rows):
     return np.array(of_rows, dtype=np.intp)
 
 
@@ -211,13 +204,13 @@ ONES = np.full((6, 2), 255, dtype=np.uint8)
         ("class_sums", "labels", labels(0, 0, 0, 0, 0, 3), ".*found 3"),
     ],
 )
-def test_invalid_contents_are_rejected(kernel: str, name: str, value: Any, message: str) -> None:
+def test_invalid_contents_are_rejected(kernel, name, value, message):
     call, arguments = calls()[kernel]
     with pytest.raises(ValueError, match=f"{name}: {message}"):
         call(*(arguments | {name: value}).values())
 
 
-def test_numpy_integers_are_accepted_as_counts() -> None:
+def test_numpy_integers_are_accepted_as_counts():
     for kernel, name, value in (("update_codes", "n_bits", 10), ("pair_sums", "bit", 3)):
         call, arguments = calls()[kernel]
         call(*(arguments | {name: np.int64(value)}).values())

@@ -1,7 +1,5 @@
 """Hamming search equals the NumPy reference, including ties and odd sizes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -60,17 +60,16 @@ class Int8Projection:
         /,
     ) -> tuple[Longs, Ints, Ints, int]: ...
 
-def pack_signs(scores: NDArray[Any], intercept: NDArray[Any], /) -> tuple[Codes, int]: ...
+def pack_signs(scores: Floats, intercept: Floats, /) -> tuple[Codes, int]: ...
 def rescore(
     index: HammingIndex,
-    scores: NDArray[Any],
-    intercept: NDArray[Any],
+    scores: Floats,
+    intercept: Floats,
     n_candidates: int,
     k: int,
     n_threads: int,
     /,
 ) -> tuple[Longs, Ints, Ints, int]: ...
-def widen(X: NDArray[np.float16], n_threads: int, /) -> Floats: ...
 def sparse_scores(
     indptr: Longs, indices: Ints, data: Floats, projection: Floats, n_threads: int, /
 ) -> Floats: ...
@@ -112,8 +111,8 @@ class SparseProjection:
         self,
         places: Ints,
         factors: Floats | None,
-        projection: NDArray[Any],
-        steps: Floats | None,
+        projection: NDArray[np.int8],
+        steps: Floats,
         intercept: Floats,
         /,
     ) -> None: ...

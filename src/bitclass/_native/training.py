@@ -17,15 +17,6 @@ from numpy.typing import NDArray
 from bitclass._native import _kernels
 from bitclass._native.threads import effective_threads
 
-__all__ = [
-    "adam_step",
-    "class_gradients",
-    "class_sums",
-    "log_probabilities",
-    "run_kernel",
-    "standardise",
-]
-
 _T = TypeVar("_T")
 
 

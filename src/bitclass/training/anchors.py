@@ -9,8 +9,6 @@ from bitclass._native import class_sums
 from bitclass.arrays import Features, dense_rows, sample_rows
 from bitclass.hash_function import RbfAnchors, squared_distances
 
-__all__ = ["anchor_count", "choose_anchors"]
-
 # Default number of anchors: more for rows with few features, where they are cheap and most needed.
 _DEFAULT_ANCHORS, _DEFAULT_ANCHORS_FEW_FEATURES = 1000, 2000
 _FEW_FEATURES = 128
@@ -45,15 +43,8 @@ def choose_anchors(
 ) -> RbfAnchors:
     """Choose anchors by k-means: random rows, then moved to the means of the rows around them.
 
-    Parameters
-    ----------
-    X : (n, d)
-    n_anchors : int, at most n
-    gamma : {"scale", "median"} or float
-        "scale" is 1 / d for standardised rows, "median" the inverse of the median squared distance
-        between rows and anchors.
-    centre, scale : (d,), mean and standard deviation of the features
-    random : RandomState
+    Rows (n, d) are standardised by `centre` and `scale` (d,). With `gamma` "scale" the coefficient
+    is 1 / d, with "median" the inverse of the median squared distance between rows and anchors.
     """
     chosen = np.sort(random.choice(X.shape[0], n_anchors, replace=False))
     anchors = ((dense_rows(X, chosen) - centre) / scale).astype(np.float32)

@@ -21,8 +21,6 @@ from bitclass.model import PackedModel
 from bitclass.training.closed_form import ENTRIES_LEFT
 from bitclass.training.sums import Collected, Sample, Sums
 
-__all__ = ["Span", "spans"]
-
 # Added to the squared lengths of rows: equal rows have no Cholesky factor otherwise.
 _JITTER = 1e-9
 
@@ -47,16 +45,10 @@ def spans(collected: Collected, max_dimensions: int) -> list[Span]:
 
 
 class Span:
-    """Rows in coordinates of their span, and the way back.
+    """Rows, all of which are in the pool, in coordinates of their span, and the way back.
 
-    Parameters
-    ----------
-    collected : Collected, all of whose rows are in the pool
-    own_units : bool, whether features keep their own units, or are standardised
-
-    Attributes
-    ----------
-    collected : Collected, the same rows in coordinates of their span
+    Features keep their own units or are standardised. `collected` has the same rows in coordinates
+    of their span.
     """
 
     def __init__(self, collected: Collected, *, own_units: bool) -> None:
