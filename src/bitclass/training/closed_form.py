@@ -290,26 +290,31 @@ class DenseWhitening:
         self.between[:q], self.means[:, :q], self.unknown = _shrunken_means(
             means, sums.rows_per_class, self.noise[:q]
         )
-        self._noise: NDArray[np.float32] | None = None
 
     @cached_property
     def _transform32(self) -> NDArray[np.float32]:
         return np.asarray(self.transform, dtype=np.float32)
 
+    @cached_property
+    def _root(self) -> NDArray[np.float32]:
+        return np.asarray(_root(self.covariance).T, dtype=np.float32)
+
     def rows(self, X: Features, chosen: slice | NDArray[np.intp]) -> NDArray[np.float32]:
         """Coordinates (m, k) float32 of some rows of X."""
         Z = self.sums.features(X, chosen)
         Z -= self.centre.astype(Z.dtype)
-        return Z.astype(np.float32, copy=False) @ self._transform32
+        return product(Z.astype(np.float32, copy=False), self._transform32)
 
     def draw(
         self, y: NDArray[np.intp], random: np.random.Generator, *, unseen: bool = False
     ) -> NDArray[np.float32]:
         """Rows (m, k) of the classes `y`, normal with the class means and the scatter within."""
-        if self._noise is None:
-            self._noise = np.ascontiguousarray(_root(self.covariance).T, dtype=np.float32)
-        noise = random.standard_normal((len(y), len(self._noise)), dtype=np.float32) @ self._noise
-        return _around_means(self, noise, y, random, unseen)
+        return _around_means(self, self.draw_noise(len(y), random), y, random, unseen)
+
+    def draw_noise(self, m: int, random: np.random.Generator) -> NDArray[np.float32]:
+        """Normal rows (m, k) of mean 0 with the scatter within classes."""
+        root = self._root
+        return product(random.standard_normal((m, len(root)), dtype=np.float32), root)
 
     def hash_function(self, Q: NDArray[Any], t: NDArray[Any]) -> HashFunction:
         """The hash function of untransformed rows for a projection Q (k, r) of the coordinates."""

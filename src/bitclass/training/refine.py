@@ -77,6 +77,7 @@ _PEAK_OF_CLASSES = 1 / 3
 _ROWS_PER_BLOCK = 1024
 _TYPICALITY_QUANTILES = 256
 _MIN_DRAWN_SHARE = 1 / 32  # fewer drawn rows cost more than they bring
+_DRAWN_DEVIATIONS = 8192  # of drawn rows from their class means
 #: Short-list lengths that ``rescore="auto"`` chooses from; the first is the default.
 RESCORE_LENGTHS = (16, 64)
 _LEAST_PRIOR_TEMPERATURE = 0.5  # in units of that of drawn rows
@@ -261,19 +262,31 @@ class _TrainingRows:
         """Mini-batches without end: all rows in random order again and again, and drawn rows."""
         n_drawn = round(self.drawn_share * n_per_step)
         n_real = max(1, min(n_per_step - n_drawn, len(self)))
+        more_rows = self._drawn_batches(n_drawn)
         while True:
             order = self._random.permutation(len(self))
             for start in range(0, len(self) - n_real + 1, n_real):
                 chosen = order[start : start + n_real]
                 rows, y, weights = self._visited(chosen), self.y[chosen], self._weights[chosen]
                 if n_drawn:
-                    drawn = self._random.choice(
-                        len(self._drawn_classes), n_drawn, p=self._drawn_classes
-                    )
-                    rows = np.concatenate([rows, self._whitening.draw(drawn, self._random)])
-                    y = np.concatenate([y, drawn])
+                    drawn, y_drawn = next(more_rows)
+                    rows, y = np.concatenate([rows, drawn]), np.concatenate([y, y_drawn])
                     weights = np.concatenate([weights, np.ones(n_drawn, np.float32)])
                 yield rows, y, weights
+
+    def _drawn_batches(self, m: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.intp]]]:
+        """Rows (m, k) drawn from the sums, and their classes, without end.
+
+        The deviations from the class means are taken from a supply of them: normal numbers cost
+        more than a step.
+        """
+        whitening, random = self._whitening, self._random
+        noise = whitening.draw_noise(_DRAWN_DEVIATIONS, random)
+        bounds = np.cumsum(self._drawn_classes)
+        while True:
+            y = np.searchsorted(bounds, random.random(m) * bounds[-1], side="right")
+            some = random.integers(len(noise), size=m)
+            yield whitening.means[y] + noise[some], y
 
 
 class _RowsOfClasses(_TrainingRows):
@@ -331,8 +344,9 @@ def _coordinates(whitening: Any, sample: Sample) -> Any:
     A = np.empty((len(sample), whitening.means.shape[1]), dtype=np.float32)
 
     def transform(start: int) -> None:
-        part = np.arange(start, min(start + _ROWS_PER_BLOCK, len(A)))
-        A[part] = whitening.rows(sample.X, part if sample.rows is None else sample.rows[part])
+        part = slice(start, min(start + _ROWS_PER_BLOCK, len(A)))
+        with thread_limit(1):  # one kernel thread per thread of the pool
+            A[part] = whitening.rows(sample.X, part if sample.rows is None else sample.rows[part])
 
     with ThreadPoolExecutor(effective_threads(None)) as pool:
         list(pool.map(transform, range(0, len(A), _ROWS_PER_BLOCK)))
