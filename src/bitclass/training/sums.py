@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 # Size of the blocks that are summed: the larger, the fewer products (d, d) are added.
-_SUMMED_BYTES = 32 << 20
+_SUMMED_BYTES = 64 << 20
 # Sample weights outside this range are multiplied in float64.
 _FLOAT32_WEIGHTS = (1e-12, 1e12)
 # A value farther than this from the mean, in standard deviations, is considered a data error.
@@ -175,12 +175,24 @@ class Sums:
         rounding = np.maximum(of_values**2, _ROUNDING_OF_SUMS * np.maximum(mean_square, 1.0))
         return np.asarray(mean_square - mean**2 <= rounding)
 
-    def features(self, X: Features, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
-        """Standardised features z (m, d) of some dense rows, as they enter the sums."""
+    def features(
+        self,
+        X: Features,
+        rows: slice | NDArray[np.intp],
+        out: NDArray[Any] | None = None,
+    ) -> NDArray[Any]:
+        """Standardised features z (m, d) of some dense rows, as they enter the sums.
+
+        `out` is memory for them, of the type of the result.
+        """
+        is_ready = isinstance(X, np.ndarray) and compute_dtype(X) == X.dtype
+        if self.anchors is None and is_ready and X.flags.carray:
+            some = np.arange(*rows.indices(len(X))) if isinstance(rows, slice) else rows
+            return standardise(X, some, self.shift, self.scale, out)
         block = dense_rows(X, rows)
         if self.anchors is not None:
             block = self.anchors.similarities(block)
-        return standardise(block, self.shift, self.scale)
+        return standardise(block, np.arange(len(block)), self.shift, self.scale, out)
 
     def with_rows(self) -> Sums:
         """These sums without classes that have no rows."""
@@ -227,10 +239,12 @@ class Sums:
         even = bool((positive == 1.0).all())
         in_float32 = even or (positive.min(initial=1.0) >= low and weights.max() <= high)
 
+        memory: Any = None
         with np.errstate(over="ignore", invalid="ignore"):
             for part in row_slices(X, _SUMMED_BYTES):
-                rows = part if len(used) == len(weights) else used[part]
-                Z = self.features(X, rows)
+                rows = used[part]
+                Z = self.features(X, rows, None if memory is None else memory[: len(rows)])
+                memory = Z if memory is None else memory
                 class_sums(Z, y[rows], weights[rows], self._buffer)
                 if not even:
                     Z = Z if in_float32 else Z.astype(np.float64)
@@ -751,7 +765,9 @@ class Collected:
         keys = np.concatenate([old.keys, batch.keys])
         n_pool = min(self._pool_rows, len(keys))
         stay = keys <= np.partition(keys, n_pool - 1)[n_pool - 1]
-        sums, kept, sampled = self.sums.empty(), [], []
+        sums = self.sums.empty()
+        kept: list[Sample] = []
+        sampled: list[Sample] = []
         for part, stays in ((old, stay[: len(old)]), (batch, stay[len(old) :])):
             if not len(part):
                 continue
