@@ -100,6 +100,28 @@ nb::object scores(const HammingIndex& index, nb::handle codes, std::size_t n_bit
     return products.object;
 }
 
+nb::tuple counts(const HammingIndex& index, nb::handle codes, std::size_t n_bits, nb::handle lists, std::size_t width,
+                 int n_threads) {
+    const Codes queries(codes, "codes", {kAny, index.n_bytes()});
+    require_width(index, n_bits);
+    const std::size_t n = queries.shape(0);
+    const Array<const std::int64_t> listed(lists, "lists", {n, kAny});
+    const std::size_t m = listed.shape(1);
+    require_count("width", width, std::numeric_limits<std::int32_t>::max());
+    if (m >= index.n_classes()) refuse_value("lists: expected fewer classes than there are");
+    for (std::size_t i = 0; i < n * m; ++i) {
+        if (static_cast<std::uint64_t>(listed.data()[i]) >= index.n_classes()) {
+            refuse_value("lists: expected indices of classes, found " + std::to_string(listed.data()[i]));
+        }
+    }
+    const NewArray<std::int32_t> best(n);
+    const NewArray<double> found(n, width);
+    without_gil([&] {
+        index.counts(queries.data(), n, n_bits, listed.data(), m, width, best.data(), found.data(), n_threads);
+    });
+    return nb::make_tuple(best.object, found.object);
+}
+
 // -- Encoding: these also return the index of the first non-finite row, or n
 
 // Rows of features, read without a copy: only the elements of a row must be contiguous.
@@ -253,13 +275,20 @@ void step_of_sparse_rows(nb::handle indptr, nb::handle indices, nb::handle data,
 // -- Linear algebra and refinement
 
 template <class Float>
-nb::object standardise_rows(nb::handle X, nb::handle shift, nb::handle factor, int n_threads) {
-    const Array<const Float> rows(X, "X", {kAny, kAny});
-    const Array<const Float> shifts(shift, "shift", {rows.shape(1)}), factors(factor, "factor", {rows.shape(1)});
-    const NewArray<Float> out(rows.shape(0), rows.shape(1));
+void standardise_rows(nb::handle X, nb::handle rows, nb::handle shift, nb::handle factor, nb::handle out,
+                      int n_threads) {
+    const Array<const Float> all(X, "X", {kAny, kAny});
+    const std::size_t d = all.shape(1);
+    const Array<const Float> shifts(shift, "shift", {d}), factors(factor, "factor", {d});
+    const Array<const std::intptr_t> chosen(rows, "rows", {kAny});
+    const Array<Float> found(out, "out", {chosen.shape(0), d});
+    for (std::size_t i = 0; i < chosen.shape(0); ++i) {
+        if (static_cast<std::size_t>(chosen.data()[i]) >= all.shape(0)) {
+            refuse_value("rows: expected indices of rows, found " + std::to_string(chosen.data()[i]));
+        }
+    }
     const WithoutGil released;
-    standardise(rows.data(), rows.shape(0), rows.shape(1), shifts.data(), factors.data(), out.data(), n_threads);
-    return out.object;
+    standardise(all.data(), chosen.data(), chosen.shape(0), d, shifts.data(), factors.data(), found.data(), n_threads);
 }
 
 template <class Float>
@@ -556,7 +585,8 @@ NB_MODULE(_kernels, m) {
         .def(nb::new_(&make_clustered_index), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg())
         .def("nearest", &nearest)
         .def("top_k", &top_k)
-        .def("scores", &scores);
+        .def("scores", &scores)
+        .def("counts", &counts);
     nb::class_<Int8Projection>(m, "Int8Projection")
         .def(nb::new_(&make_projection), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg())
         .def("encode", &encode_rows)
@@ -587,10 +617,11 @@ NB_MODULE(_kernels, m) {
         add(X, labels, row_weights, sums, n_threads);
     });
 
-    m.def("standardise", [](nb::handle X, nb::handle shift, nb::handle factor, int n_threads) {
+    m.def("standardise", [](nb::handle X, nb::handle rows, nb::handle shift, nb::handle factor, nb::handle out,
+                            int n_threads) {
         const auto run =
             AnyArray(X, "X", {kAny, kAny}).is("float32") ? &standardise_rows<float> : &standardise_rows<double>;
-        return run(X, shift, factor, n_threads);
+        run(X, rows, shift, factor, out, n_threads);
     });
 
     m.def("product", [](nb::handle a, bool a_transposed, nb::handle b, bool b_transposed, int n_threads) {

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Features = Any
 
 _BLOCK_BYTES = 4 << 20
-_CLASSES_PER_BLOCK = 1 << 14
+_CLASSES_PER_BLOCK = 1 << 12
 _EXACT_IN_FLOAT32 = frozenset("?bBhHef")
 # The number of the CPU among the devices of DLPack.
 _DLPACK_CPU = 1

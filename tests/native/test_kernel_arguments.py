@@ -63,7 +63,10 @@ def calls():
     adam = {"left": X, "right": floats, "rate": 0.1, "decay": (0.9, 0.9), "tiny": 1e-9, **moved}
     scale = {"shift": np.zeros(4, np.float32), "factor": np.ones(4, np.float32)}
     found = {
-        "standardise": (_kernels.standardise, {"X": X, **scale}),
+        "standardise": (
+            _kernels.standardise,
+            {"X": X, "rows": np.arange(6), **scale, "out": np.zeros((6, 4), np.float32)},
+        ),
         "product": (
             _kernels.product,
             {"a": X, "a_transposed": True, "b": floats, "b_transposed": False},
@@ -79,6 +82,10 @@ def calls():
         "nearest": (index.nearest, {"codes": p.codes}),
         "top_k": (index.top_k, {"codes": p.codes, "k": 2}),
         "scores": (index.scores, {"codes": p.codes, "n_bits": 10}),
+        "counts": (
+            index.counts,
+            {"codes": p.codes, "n_bits": 10, "lists": np.tile([0, 2], (6, 1)), "width": 3},
+        ),
         "int8 encode": (dense.encode, {"X": X}),
         "int8 nearest": (dense.nearest, {"index": index, "X": X}),
         "int8 rescored": (dense.rescored, {"index": index, "X": X, **wanted}),
@@ -124,6 +131,7 @@ FREE = {
     ("product", "a"): (-1,),
     ("product", "b"): (-1,),
     ("standardise", "X"): (0,),
+    ("counts", "lists"): (1,),
     ("add_gram", "X"): (0,),
     ("solve_triangular", "b"): (0,),
     ("sparse_scores", "projection"): (0, -1),
@@ -151,6 +159,7 @@ def test_arrays_of_the_wrong_type_shape_or_layout_are_rejected(kernel, name):
         ("pair_sums", "sums"),
         ("class_sums", "sums"),
         ("add_gram", "gram"),
+        ("standardise", "out"),
         ("cholesky", "matrix"),
         ("solve_triangular", "b"),
         ("class_gradients", "scores"),
@@ -184,6 +193,12 @@ ONES = np.full((6, 2), 255, dtype=np.uint8)
         ("SparseProjection", "places", np.array([0, 3, 1, 2], np.int32), "expected"),
         ("SparseProjection", "places", np.array([0, -2, 1, 2], np.int32), "expected"),
         ("top_k", "k", 4, "expected"),
+        ("counts", "width", 0, "expected"),
+        ("counts", "lists", np.tile([0, 1, 2], (6, 1)), "expected fewer"),
+        ("counts", "lists", np.full((6, 1), 3), ".*found 3"),
+        ("counts", "lists", np.full((6, 1), -1), ".*found -1"),
+        ("standardise", "rows", np.array([0, 1, 2, 3, 4, 6]), ".*found 6"),
+        ("standardise", "rows", np.array([0, 1, 2, 3, 4, -1]), ".*found -1"),
         ("rescore", "k", 3, "expected"),
         ("rescore", "n_candidates", 4, "expected"),
         ("int8 rescored", "k", 0, "expected"),

@@ -34,6 +34,9 @@ class HammingIndex:
     def nearest(self, codes: Codes, n_threads: int, /) -> tuple[Longs, Ints]: ...
     def top_k(self, codes: Codes, k: int, n_threads: int, /) -> tuple[Longs, Ints]: ...
     def scores(self, codes: Codes, n_bits: int, n_threads: int, /) -> Ints: ...
+    def counts(
+        self, codes: Codes, n_bits: int, lists: Longs, width: int, n_threads: int, /
+    ) -> tuple[Ints, Doubles]: ...
 
 # The last result is the index of the first non-finite row, or the number of rows.
 class Int8Projection:
@@ -153,8 +156,14 @@ def class_sums(
     X: NDArray[Any], labels: Labels, row_weights: Doubles, sums: Doubles, n_threads: int, /
 ) -> None: ...
 def standardise(
-    X: NDArray[Any], shift: NDArray[Any], factor: NDArray[Any], n_threads: int, /
-) -> NDArray[Any]: ...
+    X: NDArray[Any],
+    rows: Labels,
+    shift: NDArray[Any],
+    factor: NDArray[Any],
+    out: NDArray[Any],
+    n_threads: int,
+    /,
+) -> None: ...
 def product(
     a: NDArray[Any], a_transposed: bool, b: NDArray[Any], b_transposed: bool, n_threads: int, /
 ) -> NDArray[Any]: ...

@@ -163,6 +163,27 @@ class HammingIndex:
         """Scores ``r - 2 * Hamming distance + e_c`` (n, C) of all classes for codes of r bits."""
         return self.kernel.scores(np.ascontiguousarray(codes), n_bits, effective_threads())
 
+    def counts(
+        self, codes: NDArray[np.uint8], n_bits: int, lists: NDArray[np.int64], width: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """Count the scores of classes that are not on a list.
+
+        Parameters
+        ----------
+        codes : (n, bytes), of r bits
+        n_bits : int, r
+        lists : (n, m) distinct classes for each code, fewer than there are
+        width : int
+
+        Returns
+        -------
+        best : (n,) the largest of the other scores
+        counts : (n, width) number of others that are 0, 2, 4, ... below it; the last number is that
+            of all that are lower
+        """
+        codes, lists = np.ascontiguousarray(codes), np.ascontiguousarray(lists)
+        return self.kernel.counts(codes, n_bits, lists, width, effective_threads())
+
     def __reduce__(self) -> tuple[Any, ...]:
         return HammingIndex, (self.weights, self.bias, self.n_probe)
 
