@@ -114,7 +114,7 @@ def command(
     if top > len(packed.classes):
         raise UsageError(f"--top {top}: the model has only {len(packed.classes)} classes")
     row_options = RowOptions(features=features, text=text, format=format, id=id or ())
-    rows = _texts_in_arguments(data, row_options, packed)
+    rows: Any = _texts_in_arguments(data, row_options, packed)
     are_typed = rows is not None
     check_outputs({"--out": out}, [model, *([] if rows else files_in(data))])
     with contextlib.ExitStack() as stack:
