@@ -5,7 +5,7 @@ process, all with the same number of threads. Times of training and of batches a
 threads, which depends less on the load of the machine; one row at a time is wall time. Results in
 `results/characters.csv` are not measured again, so that a run can be interrupted; delete the file,
 or some of its lines, after changes to the library. Writes `results/characters.md` and the chart
-`docs/many-classes.svg`.
+`docs/figures/many-classes.svg`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import fonts
 from harness import RESULTS, in_child, peak_mb, seconds_of, sweep, timed, write_page
 from peers import METHODS
 
-CHART = Path(__file__).parents[1] / "docs" / "many-classes.svg"
+CHART = Path(__file__).parents[1] / "docs" / "figures" / "many-classes.svg"
 SIZES = (1000, 5000, len(fonts.UNIFIED), 76_295)
 #: The test typefaces, not used in training, and the columns of their accuracies. LXGW WenKai is
 #: close to print; TW-Kai is close to handwriting, and has all 76,295 characters.

@@ -4,7 +4,7 @@ Fits, predicts, evaluates, loads and inspects with 1,000 to 1,000,000 classes of
 measurement runs in a separate process, whose peak memory is reported. Seconds are wall time, CPU
 seconds those of all threads. Results and models are kept in `build/cost`, so that a run can be
 interrupted; delete the folder after changes to the library. Writes `results/cost.md` and
-`docs/cost.png`.
+`docs/figures/cost.png`.
 
 The classes are synthetic: class means vary in 64 directions with decreasing variance, and rows
 scatter around them in all directions.
@@ -30,7 +30,7 @@ from bitclass.cli import main as bitclass_main
 from harness import BUILD, checked, in_child, parse_options, peak_mb, sweep, timed, write_page
 
 FOLDER = BUILD / "cost"
-PLOT = Path(__file__).parents[1] / "docs" / "cost.png"
+PLOT = Path(__file__).parents[1] / "docs" / "figures" / "cost.png"
 CLASSES = (1_000, 10_000, 100_000, 1_000_000)
 WHAT = ("fit", "fit refined", "load", "predict", "predict one row", "evaluate", "inspect")
 VALUES = ("seconds", "cpu_seconds", "peak_mb", "input_mb")

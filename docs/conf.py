@@ -108,7 +108,7 @@ def site_links(text: str) -> str:
 
 
 def copy_pages() -> None:
-    """Copy the benchmark pages with their figures, and the Markdown files of the root folder."""
+    """Copy the benchmark pages with their figures, and Markdown files of the root folder."""
     benchmarks, project_files = DOCS / "benchmarks", DOCS / "development" / "project"
     for folder in (benchmarks, project_files):
         shutil.rmtree(folder, ignore_errors=True)
@@ -124,6 +124,9 @@ def copy_pages() -> None:
     for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY"):
         page = ROOT / f"{name}.md"
         (project_files / page.name).write_text(site_links(page.read_text()))
+    readme = (ROOT / "README.md").read_text()
+    when = readme[readme.index("# When to use") : readme.index("\n## Accuracy")]
+    (DOCS / "start" / "when.md").write_text(site_links(when))
 
 
 def write_commands() -> None:

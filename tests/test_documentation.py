@@ -1,12 +1,16 @@
 """Python blocks of README and docs run as they stand, page by page.
 
-The blocks of a page share a namespace and a folder, which start with the names and files below.
+The blocks of a page share a namespace and a folder, which start with the names and files below, or
+with those of the quick start, where a page continues it.
 Blocks after a comment ``<!-- not run: REASON -->``, and those that need a running service, are
 compiled only.
 """
 
+import contextlib
+import copy
 import os
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +35,25 @@ def blocks(page):
     ]
 
 
+def continues_quick_start(page):
+    """Whether a page says so."""
+    return "continue the [quick start]" in page.read_text()
+
+
+@pytest.fixture(scope="module")
+def after_quick_start(tmp_path_factory):
+    """Folder and names of the quick start, for the pages that continue it."""
+    folder, names = tmp_path_factory.mktemp("quick_start"), {}
+    with contextlib.chdir(folder):
+        for code, is_run in blocks(ROOT / "docs" / "start" / "quick-start.md"):
+            if is_run:
+                exec(code, names)
+    return folder, names
+
+
 @pytest.fixture
 def namespace(tmp_path, monkeypatch):
-    """Names that the pages suppose, in a folder with the files that they read."""
+    """Names that the other pages suppose, in a folder with the files that they read."""
     pytest.importorskip("pyarrow")
     from bitclass import BinaryCodeClassifier
 
@@ -42,15 +62,6 @@ def namespace(tmp_path, monkeypatch):
     names = np.array([f"digit {label}" for label in y])
     classifier = BinaryCodeClassifier(64, keep_sums=True, refine=False, random_state=0)
     classifier.fit(X[:1000], names[:1000]).save("model.safetensors")
-    rng = np.random.default_rng(0)
-    intents = np.repeat(["weather", "music", "travel", "food"], 40)
-    words = {
-        "weather": "rain sun wind snow warm",
-        "music": "play song album band sing",
-        "travel": "flight train hotel ticket taxi",
-        "food": "table pizza recipe cook eat",
-    }
-    texts = [" ".join(rng.choice(words[intent].split(), 3)) for intent in intents]
     with open("train.csv", "w") as file:
         file.write(",".join([*(f"x{i}" for i in range(64)), "label"]) + "\n")
         for row, label in zip(X[:300], names, strict=False):
@@ -61,23 +72,19 @@ def namespace(tmp_path, monkeypatch):
         "y": names[:1000],
         "X_test": X[1400:],
         "y_test": names[1400:],
-        "X_more": X[1000:1400],
-        "y_more": names[1000:1400],
-        "rows": X[1400:],
         "classifier": classifier,
-        "texts": texts,
-        "labels": intents,
     }
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_blocks_run(page, namespace):
+def test_python_blocks_run(page, namespace, after_quick_start, tmp_path):
     found = blocks(page)
     if not found:
         pytest.skip("no Python blocks")
-    for library in ("faiss", "usearch"):  # neither is installed with the tests
-        if any(re.search(rf"(import|from) {library}\b", code) for code, _ in found):
-            pytest.importorskip(library)
+    if continues_quick_start(page):
+        folder, names = after_quick_start
+        shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+        namespace = names | {"classifier": copy.deepcopy(names["classifier"])}
     for number, (code, is_run) in enumerate(found):
         program = compile(code, f"{page.name}, block {number}", "exec")
         if is_run:
@@ -88,7 +95,6 @@ def test_python_blocks_run(page, namespace):
 @pytest.mark.parametrize("library", ["faiss", "usearch"])
 def test_other_libraries_find_the_codes_at_their_hamming_distances(library, namespace):
     """The recipes of the page on similarity search."""
-    pytest.importorskip(library)
     found = [code for code, _ in blocks(ROOT / "docs" / "similarity.md")]
     for code in (found[0], *(code for code in found if f"{library}." in code)):
         exec(code, namespace)

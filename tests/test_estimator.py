@@ -360,7 +360,7 @@ def test_partial_fit_needs_the_sums(fitted, tmp_path):
     classifier = make(refine=False).fit(X, y)
     assert not hasattr(classifier, "sums_")
     for call in (lambda: classifier.partial_fit(X, y), lambda: classifier.remove_classes([1])):
-        with pytest.raises(ValueError, match="fit with keep_sums=True, save with sums=True, or"):
+        with pytest.raises(ValueError, match=r"keep_sums=True, save with sums=True \(a pickle"):
             call()
     with pytest.raises(AttributeError, match="keep_sums=True"):
         classifier.save(tmp_path / "model", sums=True)

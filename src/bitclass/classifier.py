@@ -532,7 +532,7 @@ class BinaryCodeClassifier(PackedPredictor):
         if self._state.collected is None:
             raise error(
                 "the sums over earlier rows were not kept: fit with keep_sums=True, save with "
-                "sums=True, or call fit with all rows"
+                "sums=True (a pickle has none), or call fit with all rows"
             )
         return self._state.collected
 

@@ -11,10 +11,12 @@ import termios
 
 import numpy as np
 
+from bitclass import TextClassifier
 from bitclass.cli.console import progress_bars
 from bitclass.report import Epoch
 
-from .running import COMMAND, environment, problem
+from ..text_models import sentences
+from .running import COMMAND, bitclass, environment, problem
 
 
 def in_terminal(*arguments, **options):
@@ -48,6 +50,25 @@ def test_the_progress_of_a_fit_is_shown(tmp_path):
     assert re.search(r"pass 1 ━+.* 150,000 rows \d:\d\d:\d\d left 0:00:00", plain)
     assert max(len(line) for line in re.split(r"[\r\n]+", plain) if "━" in line) <= 80
     assert "on 150,000 rows" in plain
+
+
+def test_texts_that_are_typed_are_answered_by_a_table(tmp_path):
+    """And by CSV, as before, if the answer is read by a program."""
+    texts, labels = sentences()
+    TextClassifier(64, random_state=0).fit(texts, labels).save(tmp_path / "m.safetensors")
+    asked = ["predict", "m.safetensors", "will it rain", "日本語", "--top", "2"]
+    asked += ["--probabilities", "--reject", "0.001", "--typicality"]
+    code, shown = in_terminal(*asked, cwd=tmp_path)
+    assert code == 0, shown
+    rows = [line.split("│")[1:-1] for line in shown.splitlines() if "│" in line]
+    cells = [[cell.strip() for cell in row] for row in rows]
+    assert [row[:2] for row in cells[::2]] == [["will it rain", "weather"], ["日本語", "-"]]
+    assert cells[1][0] == cells[3][0] == cells[3][-1] == ""
+    assert all(len(row[3]) < 10 for row in cells)  # digits of a probability
+    assert cells[2][-1] == "0.0"
+    assert "predicting" not in shown
+    printed = bitclass(*asked, cwd=tmp_path).stdout
+    assert printed.startswith("typicality,label,distance,probability,label_2")
 
 
 def test_an_error_in_a_terminal_is_one_line(tmp_path):

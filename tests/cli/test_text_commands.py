@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tokenizers
 
-from bitclass import load
+from bitclass import TextClassifier, load
 
 from ..text_models import sentences
 from .running import assert_one_line, assert_refused, bitclass, succeed
@@ -36,6 +36,13 @@ def test_texts_are_arguments(folder):
     model = folder / "model.safetensors"
     printed = succeed("predict", model, "book a table for eleven", "will it rain in oslo")
     assert printed.splitlines() == ["label", "table", "weather"]
+
+
+def test_bits_are_those_of_the_classifier_of_texts_by_default(folder, tmp_path):
+    model = tmp_path / "model.safetensors"
+    columns = ("--text", "text", "--labels", "intent")
+    succeed("fit", folder / "texts.csv", *columns, "--no-refine", "--model", model)
+    assert load(model).n_bits == TextClassifier().n_bits > 128
 
 
 def test_lines_of_standard_input_are_texts_if_asked_for(folder):

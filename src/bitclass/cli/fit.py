@@ -71,8 +71,14 @@ def command(
         ),
     ] = None,
     bits: Annotated[
-        int, _training(metavar="N", min=1, max=MAX_BITS, help="Bits per code.")
-    ] = _DEFAULTS["n_bits"],
+        int | None,
+        _training(
+            metavar="N",
+            min=1,
+            max=MAX_BITS,
+            help=f"Bits per code; by default {_DEFAULTS['n_bits']}, of texts 256.",
+        ),
+    ] = None,
     refine: Annotated[
         bool | None,
         _training(help="Refine by gradient descent; by default if there are enough rows."),
@@ -110,13 +116,14 @@ def command(
     sums = Path(sums_path(model)) if keep_sums else None
     check_outputs({"--model": model, "--keep-sums": sums}, [*read, *files_in([network])])
     parameters: dict[str, Any] = {
-        "n_bits": bits,
         "refine": _DEFAULTS["refine"] if refine is None else refine,
         "class_weight": class_weight,
         "prior": prior,
         "keep_sums": keep_sums,
         "random_state": 0,
     }
+    if bits is not None:  # those of texts have another default
+        parameters["n_bits"] = bits
     if text is None:
         classifier = BinaryCodeClassifier(**parameters)
     else:

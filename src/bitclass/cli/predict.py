@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 
 from bitclass._warn import warn
 from bitclass.cli import options
-from bitclass.cli.console import as_text, format_size, pluralise, print_lines, progress_bars
+from bitclass.cli.console import (
+    ProgressBars,
+    as_text,
+    format_size,
+    pluralise,
+    print_lines,
+    progress_bars,
+    show_table,
+)
 from bitclass.cli.data import (
     RowOptions,
     check_outputs,
@@ -104,16 +112,21 @@ def command(
     if top > len(packed.classes):
         raise UsageError(f"--top {top}: the model has only {len(packed.classes)} classes")
     row_options = RowOptions(features=features, text=text, format=format, id=id or ())
-    rows = _texts_in_arguments(data, row_options, packed)
+    rows: Any = _texts_in_arguments(data, row_options, packed)
+    are_typed = rows is not None
     check_outputs({"--out": out}, [model, *([] if rows else files_in(data))])
     with contextlib.ExitStack() as stack:
         if rows is None:
             paths, row_options = stack.enter_context(with_standard_input(data, row_options))
             rows = row_options.open_for(packed, model, paths, labelled=False)
-        results = _results(packed, rows, top, probabilities, typicality, reject, explain)
+        progress = None if are_typed else stack.enter_context(progress_bars())
+        results = _results(packed, rows, progress, top, probabilities, typicality, reject, explain)
         stack.enter_context(contextlib.closing(results))
         file = sys.stdout if out is None else stack.enter_context(atomic_write(out))
-        _WRITERS[ending](file, results)
+        if are_typed and ending == ".csv" and file.isatty():  # read by a person
+            _show(rows.texts, results)
+        else:
+            _WRITERS[ending](file, results)
     if out is not None:
         size = format_size(out.stat().st_size)
         print_lines(f"wrote {out}, {size}: {pluralise(rows.n_rows, 'row')}")
@@ -144,12 +157,13 @@ def _texts_in_arguments(
         if re.fullmatch(r"\S*/\S*|\S+\.[a-zA-Z]\w{1,7}", text):
             warn(f"{text}: no such file; it is classified as a text")
     batch = Batch(None, None, 0, texts=texts)
-    return SimpleNamespace(n_rows=len(texts), batches=lambda: (each for each in [batch]))
+    return SimpleNamespace(n_rows=len(texts), texts=texts, batches=lambda: (one for one in [batch]))
 
 
 def _results(
     model: PackedModel,
     rows: Any,
+    progress: ProgressBars | None,
     top: int,
     probabilities: bool,
     typicality: bool,
@@ -157,10 +171,8 @@ def _results(
     explain: bool,
 ) -> Generator[tuple[Columns, Columns], None, None]:
     names = getattr(rows, "names", None)  # of images
-    with (
-        progress_bars() as progress,
-        contextlib.closing(progress.batches("predicting", rows)) as batches,
-    ):
+    each = rows.batches() if progress is None else progress.batches("predicting", rows)
+    with contextlib.closing(each) as batches:
         for batch in batches:
             X, *_ = batch.pair
             copied = dict(batch.columns)
@@ -230,6 +242,28 @@ def _write_json(file: IO[Any], results: Results) -> None:
                     each = zip(*ranked, strict=True)
                     record["top"] = [dict(zip(best, values, strict=True)) for values in each]
                 text.write(json_format.dumps(record, ensure_ascii=False, default=str) + "\n")
+
+
+def _show(texts: Sequence[str], results: Results) -> None:
+    """Print a table with a line for each of the best classes of each text."""
+    ((copied, best),) = results  # texts in arguments are one batch
+    lines = []
+    for i, text in enumerate(texts):
+        for rank in range(best["label"].shape[1]):
+            found = [_shown(values[i, rank]) for values in best.values()]
+            others = [_shown(values[i]) for values in copied.values()]
+            lines.append(
+                [text, *found, *others] if rank == 0 else ["", *found, *[""] * len(others)]
+            )
+    show_table("", ["text", *best, *copied], lines, n_names=2)
+
+
+def _shown(value: Any) -> str:
+    """A value of a table for a person, who does not read 16 digits."""
+    if value is None:  # no known class
+        return "-"
+    is_share = isinstance(value, float) and not value.is_integer()
+    return f"{value:.3g}" if is_share else str(value)
 
 
 _WRITERS = {".csv": _write_csv, ".jsonl": _write_json}

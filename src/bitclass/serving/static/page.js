@@ -184,7 +184,7 @@ async function look(body, kind, title, url) {
     if (query !== latestQuery) return;
     show(answer, title, url);
     showStatus(verdict(answer));
-    byId("status").scrollIntoView({ block: "start" });
+    byId("status").scrollIntoView({ block: "nearest" });
   } catch (error) {
     if (query !== latestQuery) return;
     showStatus("", failure(error));

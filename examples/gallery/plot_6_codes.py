@@ -2,7 +2,7 @@
 Codes and class weights of handwritten digits
 =============================================
 
-A first look at what the classifier learns: every image gets a binary code, every class a binary
+What the classifier learns: every image gets a binary code, every class a binary
 weight vector of the same length, and the class at the smallest Hamming distance is predicted.
 """
 
