@@ -171,3 +171,29 @@ def test_sums_over_different_anchors_cannot_be_merged():
         some.merge(none)
     with pytest.raises(ValueError, match="different kernel"):
         some.merge(other)
+
+
+@pytest.mark.parametrize("in_batches", [False, True])
+@pytest.mark.parametrize("value", [0.0, 123456789.0])
+def test_a_feature_that_was_constant_in_training_has_no_say(value, in_batches, tmp_path):
+    X, y = rings(dtype=np.float64)
+    before, after = np.c_[X, np.full(len(X), value)], np.c_[X, value + 300.0 + X[:, 0]]
+    classifier = make()
+    if in_batches:
+        classifier.fit_batches(lambda: zip(np.split(before, 3), np.split(y, 3), strict=True))
+    else:
+        classifier.fit(before, y)
+    expected = classifier.predict(before)
+    assert np.mean(expected == y) > 0.9
+    np.testing.assert_array_equal(classifier.predict(after), expected)
+    classifier.save(tmp_path / "m.safetensors")
+    np.testing.assert_array_equal(load(tmp_path / "m.safetensors").predict(after), expected)
+
+
+def test_a_feature_that_is_constant_only_in_the_first_batch_has_one():
+    X, y = rings(dtype=np.float64)
+    X = np.c_[X, 3.0 * y]
+    X[:300, 2] = 0.0
+    classifier = make().partial_fit(X[:300], y[:300]).partial_fit(X[300:], y[300:])
+    anchors = classifier.packed().hash_function.anchors
+    assert anchors.scale[2] == 1.0

@@ -492,7 +492,11 @@ class BinaryCodeClassifier(PackedPredictor):
             if settings.kernel:
                 random = np.random.RandomState(settings.seed % 2**32)
                 n_anchors = anchor_count(settings.n_anchors, *X.shape)
-                anchors = choose_anchors(X, n_anchors, settings.gamma, centre, scale, random)
+                # The first batch of `partial_fit` does not tell what later ones contain.
+                anchors = choose_anchors(
+                    *(X, n_anchors, settings.gamma, centre, scale, random),
+                    ignore_constant=max_bytes is None,
+                )
                 some = sample_rows(X.shape[0], _ROWS_FOR_SIMILARITIES)
                 similarities = anchors.similarities(dense_rows(X, some))
                 centre, scale = standardisation(similarities, weights[some])
