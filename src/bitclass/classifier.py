@@ -250,7 +250,8 @@ class BinaryCodeClassifier(PackedPredictor):
             Called after each epoch of refinement with an object that has the attributes `epoch`,
             `n_epochs`, `accuracy` (on the held-out rows) and `objective` (mean cross-entropy of
             the training rows). If it returns True, refinement stops and the model is judged as
-            it is.
+            it is. Fewer than 1,000 rows are judged in folds first: it is then called when the
+            model of all rows is refined, if that is to be.
 
         Returns
         -------

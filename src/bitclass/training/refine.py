@@ -436,8 +436,9 @@ def refine(settings: Settings, closed: ClosedForm, sample: Sample, judged: Sampl
     steps = _start(settings, closed, rows, Schedule(n_steps, peak), random)
     A_judged = _coordinates(whitening, judged) if len(judged) else None
     y_judged = np.searchsorted(whitening.sums.classes, judged.labels)
-    # Of few rows, an epoch is several passes.
-    per_epoch = max(1, len(rows) // n_per_step, math.ceil(n_steps / max_epochs))
+    # Of few rows, an epoch is several passes; of classes, it is one over all of them.
+    n_visited = len(closed.weights) if isinstance(rows, _RowsOfClasses) else len(rows)
+    per_epoch = max(1, n_visited // n_per_step, math.ceil(n_steps / max_epochs))
     n_epochs = math.ceil(n_steps / per_epoch)
     epochs: list[Epoch] = []
     stopped, batches = None, rows.batches(n_per_step)

@@ -28,7 +28,7 @@ _JITTER = 1e-9
 def spans(collected: Collected, max_dimensions: int) -> list[Span]:
     """The span of the rows in the features' own units and with standardised features.
 
-    None if it has too many dimensions, if rows were summed already, or if dense rows are at least
+    Empty if it has too many dimensions, if rows were summed already, or if dense rows are at least
     as many as their features, whose covariance is then no larger.
     """
     sums, n_rows, pool = collected.sums, collected.n_rows, collected.pool
