@@ -16,6 +16,8 @@ constexpr std::size_t kDepth = 256;
 // Rows per tile, which stay in the second cache, and columns, where there are few rows.
 constexpr std::size_t kRowsPerTile = 192, kColumnsPerTile = 512;
 constexpr std::size_t kPanelsPerChunk = 8;
+// Smaller matrices are packed by the calling thread: to wake others takes longer.
+constexpr std::size_t kShared = std::size_t{1} << 17;
 
 // Of the fastest level, whichever is in use: products are defined for one machine, since rounding differs where a level
 // has no fused multiplication and addition.
@@ -46,7 +48,7 @@ PackedMatrix<Float>::PackedMatrix(Matrix<Float> b, std::size_t depth, std::size_
     const std::size_t size = std::max<std::size_t>(n_panels * width * depth, 1);
     packed_.reset(static_cast<Float*>(::operator new(size * sizeof(Float), std::align_val_t{64})));
     const std::size_t n_blocks = chunks_of(depth, kDepth), per_block = chunks_of(n_panels, kPanelsPerChunk);
-    parallel_for(n_blocks * per_block, n_threads, [&](std::size_t chunk) {
+    parallel_for(n_blocks * per_block, depth * n < kShared ? 1 : n_threads, [&](std::size_t chunk) {
         const std::size_t begin = chunk / per_block * kDepth, size = std::min(kDepth, depth - begin);
         const std::size_t first = chunk % per_block * kPanelsPerChunk;
         const std::size_t column = first * width, end = std::min(n, column + kPanelsPerChunk * width);
