@@ -114,9 +114,9 @@ void standardise(const Float* x, const std::intptr_t* rows, std::size_t n, std::
     });
 }
 
-template void standardise(const float*, const std::intptr_t*, std::size_t, std::size_t, const float*, const float*, float*,
-                          int);
-template void standardise(const double*, const std::intptr_t*, std::size_t, std::size_t, const double*, const double*, double*,
-                          int);
+template void standardise(const float*, const std::intptr_t*, std::size_t, std::size_t, const float*, const float*,
+                          float*, int);
+template void standardise(const double*, const std::intptr_t*, std::size_t, std::size_t, const double*, const double*,
+                          double*, int);
 
 }  // namespace bitclass

@@ -1,7 +1,12 @@
 #include "multiply.hpp"
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <vector>
 
 #include "dispatch.hpp"
@@ -16,6 +21,8 @@ constexpr std::size_t kDepth = 256;
 // Rows per tile, which stay in the second cache, and columns, where there are few rows.
 constexpr std::size_t kRowsPerTile = 192, kColumnsPerTile = 512;
 constexpr std::size_t kPanelsPerChunk = 8;
+// Smaller matrices are packed by the calling thread: to wake others takes longer.
+constexpr std::size_t kShared = std::size_t{1} << 17;
 
 // Of the fastest level, whichever is in use: products are defined for one machine, since rounding differs where a level
 // has no fused multiplication and addition.
@@ -27,6 +34,19 @@ std::atomic<const BothProductKernels*>& products_in_use() {
 template <class Float>
 const ProductKernels<Float>& loops() {
     return *products_in_use().load(std::memory_order_relaxed);
+}
+
+// Asks for large pages, as NumPy does: those of 4 KB of a large matrix take as long to get as to pack.
+void* with_large_pages(void* memory, std::size_t size) {
+#if defined(__linux__)
+    constexpr std::uintptr_t kPage = 4096;
+    constexpr std::size_t kLarge = std::size_t{1} << 22;
+    const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(memory), first = (begin + kPage - 1) / kPage * kPage;
+    if (size >= kLarge) madvise(reinterpret_cast<void*>(first), begin + size - first, MADV_HUGEPAGE);
+#else
+    static_cast<void>(size);
+#endif
+    return memory;
 }
 
 }  // namespace
@@ -44,9 +64,10 @@ PackedMatrix<Float>::PackedMatrix(Matrix<Float> b, std::size_t depth, std::size_
     const auto& level = loops<Float>();
     const std::size_t width = level.columns, n_panels = chunks_of(n, width);
     const std::size_t size = std::max<std::size_t>(n_panels * width * depth, 1);
-    packed_.reset(static_cast<Float*>(::operator new(size * sizeof(Float), std::align_val_t{64})));
+    void* const memory = ::operator new(size * sizeof(Float), std::align_val_t{64});
+    packed_.reset(static_cast<Float*>(with_large_pages(memory, size * sizeof(Float))));
     const std::size_t n_blocks = chunks_of(depth, kDepth), per_block = chunks_of(n_panels, kPanelsPerChunk);
-    parallel_for(n_blocks * per_block, n_threads, [&](std::size_t chunk) {
+    parallel_for(n_blocks * per_block, depth * n < kShared ? 1 : n_threads, [&](std::size_t chunk) {
         const std::size_t begin = chunk / per_block * kDepth, size = std::min(kDepth, depth - begin);
         const std::size_t first = chunk % per_block * kPanelsPerChunk;
         const std::size_t column = first * width, end = std::min(n, column + kPanelsPerChunk * width);

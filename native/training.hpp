@@ -14,7 +14,7 @@ template <class Float>
 void class_sums(const Float* x, std::size_t n, std::size_t n_features, const std::intptr_t* labels,
                 const double* row_weights, double* sums, std::size_t n_classes, int n_threads);
 
-// out = (x - shift) * factor for rows x (n, n_features).
+// out (n, n_features) = (x - shift) * factor for some rows of x.
 template <class Float>
 void standardise(const Float* x, const std::intptr_t* rows, std::size_t n, std::size_t n_features, const Float* shift,
                  const Float* factor, Float* out, int n_threads);

@@ -2,6 +2,7 @@
 
 import itertools
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -337,6 +338,20 @@ def test_sparse_rows_lack_some_entries_at_each_visit():
         assert np.mean(visited == 0) == pytest.approx(0.2, abs=0.02)
         assert visited.sum() == pytest.approx(entries.sum(), rel=0.03)
     np.testing.assert_array_equal(rows.rows[np.arange(512)].data, entries)
+
+
+def test_an_epoch_of_very_many_classes_visits_each_of_them():
+    """Callbacks and limits of time act after each pass; once, all passes were one epoch."""
+    random, y = np.random.default_rng(0), np.repeat(np.arange(600), 3)
+    X = sp.random_array((1800, 3000), density=0.01, format="csr", dtype=np.float32, rng=random)
+    sums, sample = Sums.of_wide(3000), sample_of(X, y)
+    sums.add(X, y, np.ones(len(y)))
+    closed = closed_form(WideWhitening(sums, 10.0, sample, 16), 16, 0.7, 0, Kind("rotation"))
+    many = settings_of(learned_classes=500)
+    done = refine(many, closed, sample, sample.select(np.arange(0)))
+    assert [(each.epoch, each.n_epochs) for each in done.epochs] == [(1, 3), (2, 3), (3, 3)]
+    stopped = refine(replace(many, callback=lambda epoch: True), closed, sample, sample)
+    assert (len(stopped.epochs), stopped.stopped) == (1, "callback")
 
 
 def test_a_prior_moves_the_biases_alone():

@@ -156,10 +156,9 @@ def effective_threads(n_jobs: int | None = None) -> int:
     cpus = available_cpus()
     if n_jobs is None:
         limit = _kernel_limit.get()
-        if limit is None:
-            limit = _setting
-        if limit is None:
-            limit = _from_environment()
+        if limit is not None:  # at most the number of CPUs, which takes longer to find
+            return limit
+        limit = _from_environment() if _setting is None else _setting
         return min(cpus, _of_openmp() if limit is None else limit)
     n_jobs = _thread_count(n_jobs, "n_jobs")
     if n_jobs == 0:
@@ -222,7 +221,7 @@ def training_threads(n_jobs: int | None) -> Iterator[None]:
             _set_blas_threads([1] * len(_blas_before))
         _n_limits += 1
     try:
-        with thread_limit(n_jobs):
+        with thread_limit(effective_threads(n_jobs)):
             yield
     finally:
         with _lock:

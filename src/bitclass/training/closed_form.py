@@ -213,6 +213,7 @@ class _Scatter:
         within[:, constant] = 0.0
         np.fill_diagonal(within, np.maximum(np.diag(within), 1e-9 * self.variances))
         self.within, self.constant = within, constant
+        self._memory: NDArray[Any] = np.empty(0, np.int8)  # of factors
         means -= self.centre
         means[:, constant] = 0.0
         self.means = means
@@ -242,14 +243,17 @@ class _Scatter:
 
         The scatter within classes of whitened rows is then I - L^-1 D L^-T. The factor is float32,
         as is all that is computed with it, unless the penalty is small or products of features in
-        very different units exceed that.
+        very different units exceed that. It is overwritten by the next one.
         """
         penalty = self.penalties(own_units)
         sizes = np.diag(self.within) + alpha * penalty
         in_float32 = alpha >= _FLOAT32_ALPHA and sizes.min() > 1e-15 and sizes.max() < 1e15
-        dtype = np.float32 if in_float32 else np.float64
+        dtype = np.dtype(np.float32 if in_float32 else np.float64)
+        if self._memory.dtype != dtype:
+            self._memory = np.empty(self.within.shape, dtype)
+        penalised = self._memory
         for _ in range(8):  # rounding of the sums may exceed a small penalty
-            penalised = self.within.astype(dtype)
+            np.copyto(penalised, self.within, casting="same_kind")
             np.fill_diagonal(penalised, np.diag(self.within) + alpha * penalty)
             try:
                 return cholesky(penalised, overwrite=True), alpha * penalty

@@ -298,16 +298,25 @@ class _TrainingRows:
     def _drawn_batches(self, m: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.intp]]]:
         """Rows (m, k) drawn from the sums, and their classes, without end.
 
-        Deviations from the class means are sums of two from a supply of them: normal numbers for
-        each row cost more than a step.
+        After the first ones, deviations from the class means are sums of two of these: normal
+        numbers for each row cost more than a step.
         """
         whitening, random = self._whitening, self._random
         assert isinstance(whitening, DenseWhitening)
-        noise = whitening.draw_noise(_DRAWN_DEVIATIONS, random) * np.float32(math.sqrt(0.5))
         bounds = np.cumsum(self._drawn_classes)
+
+        def classes() -> NDArray[np.intp]:
+            return np.searchsorted(bounds, random.random(m) * bounds[-1], side="right")
+
+        supply = []
+        for _ in range(math.ceil(_DRAWN_DEVIATIONS / m)):
+            supply.append(whitening.draw_noise(m, random))
+            y = classes()
+            yield whitening.means[y] + supply[-1], y
+        noise = np.concatenate(supply) * np.float32(math.sqrt(0.5))
         while True:
-            y = np.searchsorted(bounds, random.random(m) * bounds[-1], side="right")
             one, other = random.integers(len(noise), size=(2, m))
+            y = classes()
             rows = whitening.means[y]
             rows += noise[one]
             rows += noise[other]
@@ -383,10 +392,15 @@ def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
     if effective_threads(None) == 1:
         yield from batches
         return
+
+    def following() -> Any:
+        with thread_limit(1):  # the others are at work on the step
+            return next(batches)
+
     with ThreadPoolExecutor(1) as pool:
-        following = pool.submit(next, batches)
+        future = pool.submit(following)
         while True:
-            batch, following = following.result(), pool.submit(next, batches)
+            batch, future = future.result(), pool.submit(following)
             yield batch
 
 
