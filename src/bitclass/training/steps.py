@@ -83,17 +83,9 @@ class Adam:
         step: int,
         signs: NDArray[np.float32] | None = None,
     ) -> None:
-        """Move `values` (k, r), in place, against the gradient ``left' right``.
+        """Move `values` (k, r), in place, against the gradient ``left' right``: see `adam_step`.
 
-        Parameters
-        ----------
-        values : (k, r)
-        left : (m, k)
-        right : (m, r)
-        rate : float
-        step : int, counted from 1
-        signs : (k, r), optional
-            If given, values are clipped to [-1, 1], and their signs are written there.
+        Steps are counted from 1.
         """
         # The bias corrections of both moments, combined into one factor.
         unbiased = math.sqrt(1.0 - _BETA2**step)
