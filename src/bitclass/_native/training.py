@@ -37,14 +37,9 @@ def class_sums(
     row_weights: NDArray[np.float64] | None,
     sums: NDArray[np.float64],
 ) -> None:
-    """Add each row to the sum of its class, in row order.
+    """Add each row (n, d) to the sum of its class, (C, d) in place, in row order.
 
-    Parameters
-    ----------
-    X : (n, d) float32 or float64
-    labels : (n,) index of each row's class
-    row_weights : (n,), or None for ones
-    sums : (C, d), modified in place
+    Labels (n,) are class indices; rows have the weights (n,), or 1.
     """
     if row_weights is None:
         row_weights = np.ones(X.shape[0])
@@ -107,19 +102,9 @@ def log_probabilities(
     shifts: NDArray[np.float32],
     sharpness: float,
 ) -> NDArray[np.float32]:
-    """Logarithms of the probabilities of the labels by a softmax.
+    """Logarithms (m,) of the probabilities of the labels by a softmax.
 
-    Parameters
-    ----------
-    scores : (m, C)
-    labels : (m,) index of each row's class
-    shifts : (C,)
-    sharpness : float
-        The softmax is that of ``scores * sharpness + shifts``.
-
-    Returns
-    -------
-    (m,)
+    It is that of ``scores * sharpness + shifts``, for scores (m, C) and shifts (C,).
     """
     return run_kernel(_kernels.log_probabilities, scores, labels, shifts, sharpness)
 
