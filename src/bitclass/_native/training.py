@@ -120,18 +120,11 @@ def adam_step(
     squares: NDArray[np.float32],
     signs: NDArray[np.float32] | None = None,
 ) -> None:
-    """Move `values` (k, r) by a step of Adam against the gradient ``left' right``.
+    """Move `values` (k, r) by a step of Adam against ``left' right``, of (m, k) and (m, r).
 
-    Parameters
-    ----------
-    left : (m, k)
-    right : (m, r)
-    rate : float, with the bias corrections of both moments
-    decay : of both moments
-    tiny : float, added to the root of the second moment
-    values, means, squares : (k, r), modified in place
-    signs : (k, r), optional
-        If given, values are clipped to [-1, 1], and their signs are written there.
+    `rate` has the bias corrections of both moments, `decay` is that of each, and `tiny` is added to
+    the root of the second. Values and both moments are modified in place. If `signs` (k, r) is
+    given, values are clipped to [-1, 1], and their signs are written there.
     """
     left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
     _kernels.adam_step(
