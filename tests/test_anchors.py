@@ -8,7 +8,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from bitclass import BinaryCodeClassifier, load
 from bitclass.codes import unpack
-from bitclass.hash_function import RbfAnchors
+from bitclass.hash_function import HashFunction, RbfAnchors
 from bitclass.training.anchors import anchor_count, choose_anchors
 from bitclass.training.sums import Sums
 
@@ -51,6 +51,19 @@ def test_similarities_equal_those_of_scikit_learn(gamma, dtype):
     np.testing.assert_allclose(
         found, rbf_kernel(Z, anchors.anchors.astype(float), gamma=gamma), rtol=1e-3, atol=1e-6
     )
+
+
+def test_a_row_has_the_same_similarities_and_scores_alone_and_among_others():
+    rng = np.random.default_rng(0)
+    anchors = some_anchors(rng, m=700, d=300, gamma=1e-3)
+    projection = rng.standard_normal((700, 40)).astype(np.float32)
+    hash_function = HashFunction(projection, np.zeros(40), anchors=anchors)
+    X = rng.standard_normal((50, 300))
+    found = anchors.similarities(X)
+    scores = hash_function._scores(found, 2)[0]
+    for i in range(50):
+        np.testing.assert_array_equal(anchors.similarities(X[i : i + 1])[0], found[i])
+        np.testing.assert_array_equal(hash_function._scores(found[i : i + 1], 1)[0][0], scores[i])
 
 
 @pytest.mark.parametrize("far", [1e10, 1e20, 3e38])

@@ -115,17 +115,6 @@ def test_the_model_equals_the_formulas(fitted, classifier):
     np.testing.assert_array_equal(classifier.packed().predict_proba(X), probabilities)
 
 
-@pytest.mark.parametrize("n_bits", [1, 7, 64, 300])
-@pytest.mark.filterwarnings("ignore::bitclass.CodeWarning")
-def test_any_number_of_bits(fitted, n_bits):
-    X, y, _ = fitted
-    classifier = make(n_bits, refine=False).fit(X, y)
-    assert classifier.weights_.shape == (6, n_bits)
-    assert classifier.projection_.shape == (20, n_bits)
-    assert classifier.encode(X).shape == (400, -(-n_bits // 8))
-    assert n_bits < 64 or classifier.score(X, y) > 0.95
-
-
 @pytest.mark.parametrize("dtype", ["float16", "float32", "uint8", "int64", "bool", ">f4", ">i4"])
 def test_any_real_type_agrees_with_float64(fitted, dtype):
     X, y, _ = fitted

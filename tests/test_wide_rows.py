@@ -70,24 +70,6 @@ def test_batches_equal_all_rows_at_once(rows, fitted):
     assert np.mean(batched.predict(X_test) == fitted.predict(X_test)) > 0.99
 
 
-def test_later_classes(rows):
-    X, y, X_test, y_test = rows
-    early = y < 6
-    model = classifier(keep_sums=True).fit(X[early], y[early])
-    model.partial_fit(X[~early], y[~early])
-    assert model.score(X_test, y_test) > 0.75
-
-
-def test_sums_in_files(rows, fitted, tmp_path):
-    X, y, X_test, y_test = rows
-    fitted.save(tmp_path / "model.safetensors", sums=True)
-    loaded = BinaryCodeClassifier.load(tmp_path / "model.safetensors")
-    np.testing.assert_array_equal(loaded.predict(X_test), fitted.predict(X_test))
-    loaded.partial_fit(X[:50], y[:50]).remove_classes([0])
-    others = y_test != 0
-    assert loaded.score(X_test[others], y_test[others]) > 0.75
-
-
 def test_columns_seen_once_are_kept_where_rows_have_few_entries():
     random = np.random.default_rng(0)
     n_values = 1500

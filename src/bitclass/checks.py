@@ -70,17 +70,13 @@ def settings_of(parameters: Mapping[str, Any]) -> Settings:
         prior=parameters["prior"],
         seed=int(check_random_state(parameters["random_state"]).randint(2**31 - 1)),
         max_bytes=int(get_config()["working_memory"] * 2**20) // 2,
-        print_line=_print_line if parameters["verbose"] else _no_line,
+        print_line=_print_line if parameters["verbose"] else lambda line: None,
         deadline=None if max_time is None else time.monotonic() + max_time,
     )
 
 
 def _print_line(line: str) -> None:
     print(f"[BinaryCodeClassifier] {line}", flush=True)
-
-
-def _no_line(line: str) -> None:
-    pass
 
 
 def is_wide(X: Features) -> bool:

@@ -265,13 +265,12 @@ class BinaryCodeClassifier(PackedPredictor):
             check_class_weight(self.class_weight, labels)
             of_groups = None if groups is None else check_groups(groups, X.shape[0])
             classes = np.unique(labels)  # those whose rows all have weight 0 count as known, too
-            if of_groups is not None:
-                of_groups = of_groups[weights > 0]
-            X, labels, weights = _with_weight(X, labels, weights)
+            used = weights > 0
+            X, labels, weights = with_weight(X, labels, weights)
             check_class_count(labels)  # before the work
             judged = None
             if of_groups is not None:
-                judged = judged_groups(labels, of_groups, weights, settings.seed)
+                judged = judged_groups(labels, of_groups[used], weights, settings.seed)
             with training_threads(self.n_jobs):
                 collected = self._start(settings, X, weights)
                 collected.add(X, labels, weights, classes, judged, copy=False)
@@ -356,7 +355,7 @@ class BinaryCodeClassifier(PackedPredictor):
             X, labels, weights = check_rows(self, X, y, weight, reset=is_first)
             is_first = False
             if weights.any():
-                yield *_with_weight(X, labels, weights), np.unique(labels)
+                yield *with_weight(X, labels, weights), np.unique(labels)
 
     def _sampled_rows(self, batches: Any) -> tuple[Features, NDArray[np.float64]]:
         """A random sample of the rows of all batches, to draw anchors from."""
@@ -410,7 +409,7 @@ class BinaryCodeClassifier(PackedPredictor):
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=is_first)
             known = check_classes(classes, labels)
             known = np.unique(labels) if known is None else np.union1d(known, np.unique(labels))
-            X, labels, weights = _with_weight(X, labels, weights)
+            X, labels, weights = with_weight(X, labels, weights)
             with training_threads(self.n_jobs):
                 if is_first:
                     if X.shape[0] == 0:
@@ -730,9 +729,7 @@ class BinaryCodeClassifier(PackedPredictor):
         return classifier
 
 
-def _with_weight(
-    X: Features, labels: NDArray[Any], weights: NDArray[np.float64]
-) -> tuple[Any, ...]:
+def with_weight(X: Features, labels: NDArray[Any], weights: NDArray[np.float64]) -> tuple[Any, ...]:
     """The rows of positive weight, with their labels and weights."""
     used = weights > 0
     return (X, labels, weights) if used.all() else (X[used], labels[used], weights[used])

@@ -91,23 +91,12 @@ def make_distinct(
 ) -> NDArray[np.int8]:
     """Replace weights that equal those of an earlier class by the nearest unused pattern.
 
-    The bits with the smallest effect on the loss of the class's samples are flipped.
+    The bits with the smallest effect on the loss of the class's samples are flipped: `code_sums`
+    (C, r) are the weighted sums of the codes of each class. Returns `weights` (C, r) itself if all
+    were distinct. The labels are for the message.
 
-    Parameters
-    ----------
-    weights : (C, r) int8 in {-1, +1}
-    code_sums : (C, r), weighted sum of the codes of each class
-    classes : (C,) labels, for the message
-
-    Returns
-    -------
-    (C, r) int8; `weights` itself if all were distinct
-
-    Warns
-    -----
-    CodeWarning
-        If two classes had the same weights, and there are so few bits that this may be chance. With
-        more bits, the classes themselves must be alike.
+    There is a `CodeWarning` if two classes had the same weights, and so few bits that this may be
+    chance. With more bits, the classes themselves must be alike.
     """
     n_classes, n_bits = weights.shape
     packed = pack(weights)

@@ -28,7 +28,7 @@ from bitclass._native.threads import training_threads
 from bitclass._warn import how_to_install
 from bitclass.arrays import Features, as_features
 from bitclass.checks import check_rows
-from bitclass.classifier import BinaryCodeClassifier
+from bitclass.classifier import BinaryCodeClassifier, with_weight
 from bitclass.labels import check_label_kinds
 from bitclass.model import TopClasses
 from bitclass.report import Epoch
@@ -271,10 +271,7 @@ class _Checks:
         if not X.shape[0] or (sample_weight is not None and not sample_weight.any()):
             return X[:0], y[:0], np.empty(0), y[:0]
         X, labels, weights = check_rows(self.classifier, X, y, sample_weight, reset=False)
-        used, classes = weights > 0, np.unique(labels)
-        if not used.all():
-            X, labels, weights = X[used], labels[used], weights[used]
-        return X, labels, weights, classes
+        return *with_weight(X, labels, weights), np.unique(labels)
 
 
 def _collected(

@@ -162,18 +162,6 @@ def test_a_text_that_looks_like_a_path_gives_a_warning(folder, text, is_path):
     assert done.stderr == warning * is_path
 
 
-def test_a_json_line_without_text_is_refused_with_its_row(folder):
-    lines = '{"text": "fly me to oslo"}\n{"texts": "fly me to rome"}\n'
-    done = bitclass("predict", folder / "model.safetensors", "-", input=lines)
-    assert_one_line(done, done.returncode, "standard input", "no text in row 1")
-
-
-def test_unknown_letters_give_equal_probabilities(folder):
-    printed = succeed("predict", folder / "model.safetensors", "日本語", "--probabilities")
-    (row,) = csv.DictReader(io.StringIO(printed))
-    assert float(row["probability"]) == pytest.approx(1 / 4)
-
-
 def test_a_model_of_texts_is_updated(folder, tmp_path):
     model = tmp_path / "model.safetensors"
     fit = ("fit", folder / "texts.csv", "--text", "text", "--labels", "intent", "--bits", 64)

@@ -102,7 +102,7 @@ def test_mismatched_collections(client):
         (
             (X, y.rechunk(((120, 80, 100, 100),))),
             PartitionError,
-            r"partition 0: has 100 rows and labels of shape \(120,\)",
+            r"partition [01]: has 100 rows and labels of shape \((120|80),\)",  # the first to fail
         ),
         ((X, np.zeros(400)), TypeError, "y must be a Dask array .* found ndarray"),
         ((X, None), ValueError, "y is required"),

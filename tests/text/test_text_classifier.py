@@ -77,23 +77,6 @@ def test_an_error_leaves_the_estimator_as_it_was(problem, X, message):
         TextClassifier(char_ngrams=(0, 2)).fit(texts, sentences()[1])
 
 
-def test_texts_of_no_known_class_are_rejected_also_after_loading(tmp_path):
-    """`reject` and `unknown_label` were parameters of the classifier of features only."""
-    texts, labels, classifier = fitted(reject=0.05, unknown_label="other")
-    unknown = ["zxq wvk", "jjj kkk qqq", "0815"]
-    found = classifier.predict(unknown + texts)
-    assert found.tolist() == ["other"] * 3 + labels.tolist()
-    classifier.save(tmp_path / "model")
-    for load in (bitclass.load, TextClassifier.load):
-        again = load(tmp_path / "model")
-        assert (again.reject, again.unknown_label) == (0.05, "other")
-        np.testing.assert_array_equal(again.predict(unknown + texts), found)
-    again.reject = 0
-    assert "other" not in again.predict(unknown)
-    with pytest.raises(ValueError, match="unknown_label must be None or of the type of the labels"):
-        fitted(reject=0.05, unknown_label=3)
-
-
 def test_a_saved_model_goes_on_learning(problem, tmp_path):
     texts, labels, classifier = problem
     path = tmp_path / "model.safetensors"

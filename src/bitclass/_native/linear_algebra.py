@@ -31,15 +31,10 @@ def product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
 
 
 def add_gram(X: NDArray[Any], gram: NDArray[np.float64]) -> None:
-    """Add ``X'X`` to `gram`, which is modified in place.
+    """Add ``X'X`` of float rows (n, d) to a symmetric `gram` (d, d), in place.
 
     A product has the precision of its rows; blocks of rows are short enough for float32, and are
     added in float64, in order.
-
-    Parameters
-    ----------
-    X : (n, d) float32 or float64
-    gram : (d, d) float64, symmetric
     """
     for begin in range(0, len(X), _BLOCK_ROWS):
         rows = np.require(X[begin : begin + _BLOCK_ROWS], None, ["C", "A"])

@@ -108,9 +108,7 @@ class NgramFeatures:
     @property
     def nbytes(self) -> int:
         """Size in bytes of the columns and their inverse document frequencies."""
-        return (
-            0 if self.columns is None or self.idf is None else self.columns.nbytes + self.idf.nbytes
-        )
+        return sum(part.nbytes for part in (self.columns, self.idf) if part is not None)
 
     def rows(
         self, texts: Sequence[str | bytes]
@@ -155,8 +153,6 @@ class NgramFeatures:
 
     @staticmethod
     def _rounded(idf: NDArray[np.float32]) -> NDArray[np.float32]:
-        if idf.dtype != np.float32:
-            raise TypeError(f"idf must be a vector of float32, found {idf.dtype}")
         with np.errstate(over="ignore"):
             rounded = idf.astype(np.float16).astype(np.float32)
         if not ((rounded > 0) & (rounded <= _MAX_IDF)).all():
@@ -168,8 +164,6 @@ class NgramFeatures:
         if self.columns is None or self.idf is None:
             return None
         columns, idf = self.columns, self.idf
-        if columns.dtype != np.uint32 or columns.ndim != 1:
-            raise TypeError("columns must be a vector of uint32")
         if idf.shape != columns.shape:
             raise ValueError(f"idf must have shape {columns.shape}, found {idf.shape}")
         if len(columns) and (columns[-1] >= self.n_columns or (columns[1:] <= columns[:-1]).any()):
@@ -181,13 +175,6 @@ class NgramFeatures:
     def __reduce__(self) -> tuple[Any, ...]:
         arguments = (self.n_columns, self.char_ngrams, self.word_ngrams, self.columns, self.idf)
         return NgramFeatures, arguments
-
-    def __repr__(self) -> str:
-        n_kept = self.n_columns if self.columns is None else len(self.columns)
-        return (
-            f"NgramFeatures({self.n_columns}, {self.char_ngrams}, {self.word_ngrams}; "
-            f"{n_kept} columns kept)"
-        )
 
 
 class HashedTexts:

@@ -70,14 +70,8 @@ def quantise(
     """Quantise a hash function of rows x to eight-bit integers for rows (x - centre) / scale.
 
     Standardisation does not change the function; it makes the entries of a row similar in
-    magnitude, so that one quantisation step per row suits all of them.
-
-    Parameters
-    ----------
-    projection : (d, r) float32
-    intercept : (r,) float64
-    centre, scale : (d,) float32 or None
-        None means 0 and 1.
+    magnitude, so that one quantisation step per row suits all of them. A `centre` of None is 0, a
+    `scale` of None 1.
     """
     folded = projection.astype(np.float64)
     inverse_scale = None

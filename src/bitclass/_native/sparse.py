@@ -92,18 +92,13 @@ def sparse_step(
 ) -> None:
     """Gradient step, in place, of the rows of a projection for the columns of a mini-batch.
 
-    Each row moves by `size` times its gradient, divided by the root of the running mean of its mean
-    squares. That mean is updated only in steps in which the column occurs, so that a rare column
-    moves as far in one step as a frequent one.
+    Each row of the projection (d, r) moves by `size` times its gradient, divided by the root of the
+    running mean of its mean squares. That mean is updated only in steps in which the column occurs,
+    so that a rare column moves as far in one step as a frequent one.
 
-    Parameters
-    ----------
-    X : SparseRows, (m, d)
-    gradients : (m, r) float32, of the loss with respect to the scores
-    size : float
-    projection : (d, r) float32
-    squares : (d,) float32, running means
-    counts : (d,) int32, number of steps in which each column occurred
+    Gradients (m, r) are those of the loss with respect to the scores of the rows (m, d); `squares`
+    (d,) are the running means, and `counts` (d,) the numbers of steps in which each column
+    occurred.
     """
     threads = effective_threads()
     _kernels.sparse_step(

@@ -37,14 +37,9 @@ def class_sums(
     row_weights: NDArray[np.float64] | None,
     sums: NDArray[np.float64],
 ) -> None:
-    """Add each row to the sum of its class, in row order.
+    """Add each row (n, d) to the sum of its class, (C, d) in place, in row order.
 
-    Parameters
-    ----------
-    X : (n, d) float32 or float64
-    labels : (n,) index of each row's class
-    row_weights : (n,), or None for ones
-    sums : (C, d), modified in place
+    Labels (n,) are class indices; rows have the weights (n,), or 1.
     """
     if row_weights is None:
         row_weights = np.ones(X.shape[0])
@@ -124,19 +119,9 @@ def log_probabilities(
     shifts: NDArray[np.float32],
     sharpness: float,
 ) -> NDArray[np.float32]:
-    """Logarithms of the probabilities of the labels by a softmax.
+    """Logarithms (m,) of the probabilities of the labels by a softmax.
 
-    Parameters
-    ----------
-    scores : (m, C)
-    labels : (m,) index of each row's class
-    shifts : (C,)
-    sharpness : float
-        The softmax is that of ``scores * sharpness + shifts``.
-
-    Returns
-    -------
-    (m,)
+    It is that of ``scores * sharpness + shifts``, for scores (m, C) and shifts (C,).
     """
     return run_kernel(_kernels.log_probabilities, scores, labels, shifts, sharpness)
 
@@ -152,18 +137,11 @@ def adam_step(
     squares: NDArray[np.float32],
     signs: NDArray[np.float32] | None = None,
 ) -> None:
-    """Move `values` (k, r) by a step of Adam against the gradient ``left' right``.
+    """Move `values` (k, r) by a step of Adam against ``left' right``, of (m, k) and (m, r).
 
-    Parameters
-    ----------
-    left : (m, k)
-    right : (m, r)
-    rate : float, with the bias corrections of both moments
-    decay : of both moments
-    tiny : float, added to the root of the second moment
-    values, means, squares : (k, r), modified in place
-    signs : (k, r), optional
-        If given, values are clipped to [-1, 1], and their signs are written there.
+    `rate` has the bias corrections of both moments, `decay` is that of each, and `tiny` is added to
+    the root of the second. Values and both moments are modified in place. If `signs` (k, r) is
+    given, values are clipped to [-1, 1], and their signs are written there.
     """
     left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
     _kernels.adam_step(

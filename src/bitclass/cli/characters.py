@@ -112,16 +112,8 @@ def resample(drawings: Sequence[Any], rng: np.random.Generator | None = None) ->
 def gradient_features(images: NDArray[np.uint8], n_cells: int) -> NDArray[np.float32]:
     """Gradients in 8 directions, summed in overlapping cells: a classic of character recognition.
 
-    Parameters
-    ----------
-    images : (n, s, s) uint8
-    n_cells : int
-        Cells along each side of an image.
-
-    Returns
-    -------
-    (n, 8 * n_cells**2) float32
-        Square roots of the sums.
+    Returns the square roots (n, 8 * n_cells**2) of the sums, for images (n, s, s) with `n_cells`
+    cells along each side.
     """
     padded = np.pad(images.astype(np.float32) / 255.0, ((0, 0), (1, 1), (1, 1)))
     rows = padded[:, :-2] + 2.0 * padded[:, 1:-1] + padded[:, 2:]

@@ -36,16 +36,8 @@ def flip_bits(
 ) -> tuple[NDArray[np.int8], float]:
     """Algorithm 1: minimise ``f(w) = w' H w / 2 + g . w`` over -1/+1 vectors by single flips.
 
-    Parameters
-    ----------
-    H : (C, C) symmetric, diagonal 0
-    g : (C,)
-    w : (C,) the current bits
-
-    Returns
-    -------
-    w : (C,) a point that no single flip improves
-    decrease : float, decrease of f (>= 0)
+    H (C, C) is symmetric, with the diagonal 0. Returns a point that no single flip of the current
+    bits (C,) improves, and the decrease of f.
     """
     w, decrease = w.copy(), 0.0
     # Sums along rows, not a product: that of BLAS depends on the number of threads.

@@ -76,14 +76,9 @@ class PaperClassifier(PackedPredictor):
         features, one random code per class, signs of random projections of the decorrelated class
         means, or an array with entries -1 and +1.
 
-    n_jobs : int or None, default=None
-        Number of threads; None means all cores that the process may use.
-
-    random_state : int, RandomState instance or None, default=None
-        Seed of the starting codes.
-
-    verbose : int, default=0
-        Whether to print a line after each round.
+    n_jobs, random_state, verbose
+        As for `BinaryCodeClassifier`: threads, the seed of the starting codes, and whether to print
+        a line after each round.
 
     Attributes
     ----------

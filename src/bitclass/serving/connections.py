@@ -22,26 +22,16 @@ _SMALL = 1 << 14
 
 
 class Connections:
-    """The open connections of a process.
-
-    Attributes
-    ----------
-    open : dict of Connection to None
-        In the order in which their last requests ended; new ones are the last.
-    with_body : dict of Connection to None
-        Those with a request in progress that has a body, oldest first.
-    held_bytes : int
-        Size of all bodies and answers in memory.
-    freed : asyncio.Event
-        Set for a moment when that becomes less.
-    """
+    """The open connections of a process."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        # In the order in which their last requests ended; new ones are the last.
         self.open: dict[Connection, None] = {}
+        # Those with a request in progress that has a body, oldest first.
         self.with_body: dict[Connection, None] = {}
-        self.freed = asyncio.Event()
-        self.held_bytes = 0
+        self.freed = asyncio.Event()  # set for a moment when less is held
+        self.held_bytes = 0  # of all bodies and answers in memory
 
     async def watch(self) -> None:
         """Close connections whose clients take too long, for ever."""

@@ -35,12 +35,7 @@ _MAX_OBSERVED = 100
 
 
 class Metrics:
-    """Metrics of the service since it started.
-
-    Parameters
-    ----------
-    models : sequence of str
-        Names of the models.
+    """Metrics of the service since it started, for the models of these names.
 
     Examples
     --------

@@ -20,23 +20,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A model with its name and extractor.
+    """A model with its name and the extractor that it was trained with."""
 
-    Parameters
-    ----------
-    name : str
-        Name in URLs: letters, digits, ".", "_" and "-".
-    model : PackedModel
-    extractor : object with a method `rows`, optional
-        The extractor that the model was trained with.
-    kind : {"rows", "texts", "images"}
-        What the extractor takes.
-    """
-
-    name: str
+    name: str  # in URLs: letters, digits, ".", "_" and "-"
     model: PackedModel
-    extractor: Any = None
-    kind: str = "rows"
+    extractor: Any = None  # with a method `rows`
+    kind: str = "rows"  # what the extractor takes: "rows", "texts" or "images"
 
     def __post_init__(self) -> None:
         self.check_name(self.name)

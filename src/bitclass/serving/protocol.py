@@ -62,26 +62,13 @@ class RequestError(HTTPException):
 
 @dataclass(frozen=True)
 class Query:
-    """A parsed request.
+    """A parsed request."""
 
-    Attributes
-    ----------
-    kind : {"rows", "texts", "images"}
-    values : ndarray of shape (n, d), list of n str, or list of n bytes
-    top : int
-        Number of best classes; 0 for only the label.
-    reject : float or None
-        Share of known rows that may be rejected; None if typicality is not requested.
-    outputs : dict of str to bool
-        Names of the tensors to return, and whether in binary.
-    id : str or None
-    """
-
-    kind: str
-    values: Any
-    top: int
-    reject: float | None = None
-    outputs: dict[str, bool] = field(default_factory=dict)
+    kind: str  # "rows", "texts" or "images"
+    values: Any  # (n, d), list of n str, or list of n bytes
+    top: int  # number of best classes; 0 for only the label
+    reject: float | None = None  # share of known rows that may be; None without typicality
+    outputs: dict[str, bool] = field(default_factory=dict)  # names, and whether in binary
     id: str | None = None
 
 

@@ -54,24 +54,13 @@ def serve(
     hosts: Sequence[str] = (),
     allow_external: bool = False,
     workers: int = 1,
-    n_jobs: int | None = None,
     limits: Limits | None = None,
 ) -> None:
     """Serve models until SIGINT or SIGTERM, then answer open requests and stop.
 
-    Parameters
-    ----------
-    paths : mapping of str to str
-        Paths of the model files by name; the first is the default model.
-    listener : socket
-    title : str
-        Printed when the models are loaded.
-    hosts, allow_external : see `Service` and `load_model`
-    workers : int
-        Number of processes.
-    n_jobs : int, optional
-        Threads per process; by default all cores, divided evenly.
-    limits : Limits, optional
+    The first of the model files by name is the default model. The title is printed when they are
+    loaded. The cores are divided evenly among the workers, which are processes. For `hosts` and
+    `allow_external` see `Service` and `load_model`.
     """
     if sys.platform == "linux":
         with contextlib.suppress(AttributeError):
@@ -81,10 +70,8 @@ def serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn raises the signal again when it has stopped, which would look like a failure.
         signal.signal(number, lambda *_: sys.exit(0))
-    if n_jobs is None and workers > 1:
-        n_jobs = max(1, effective_threads() // workers)
-    if n_jobs is not None:
-        set_num_threads(n_jobs)
+    if workers > 1:
+        set_num_threads(max(1, effective_threads() // workers))
     run = partial(_run, models, listener, hosts, limits or Limits())
     print(title, flush=True)
     if workers == 1:

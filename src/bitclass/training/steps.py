@@ -83,17 +83,9 @@ class Adam:
         step: int,
         signs: NDArray[np.float32] | None = None,
     ) -> None:
-        """Move `values` (k, r), in place, against the gradient ``left' right``.
+        """Move `values` (k, r), in place, against the gradient ``left' right``: see `adam_step`.
 
-        Parameters
-        ----------
-        values : (k, r)
-        left : (m, k)
-        right : (m, r)
-        rate : float
-        step : int, counted from 1
-        signs : (k, r), optional
-            If given, values are clipped to [-1, 1], and their signs are written there.
+        Steps are counted from 1.
         """
         # The bias corrections of both moments, combined into one factor.
         unbiased = math.sqrt(1.0 - _BETA2**step)
@@ -106,16 +98,10 @@ class Adam:
 
 
 class DenseProjection:
-    """Q and t of whitened dense rows.
+    """Q (k, r) and t (r,) of whitened dense rows.
 
     All columns of Q keep the same length: it does not affect the sign of a score, but determines
-    how soon tanh saturates.
-
-    Parameters
-    ----------
-    Q : (k, r)
-    t : (r,)
-    deviation : float, standard deviation of the scores within classes
+    how soon tanh saturates. `deviation` is that of the scores within classes.
     """
 
     def __init__(self, Q: NDArray[Any], t: NDArray[Any], deviation: float) -> None:
@@ -148,16 +134,10 @@ class DenseProjection:
 
 
 class SparseProjection:
-    """P and t of scaled sparse rows; a step touches the columns of its rows only.
+    """P (k, r) and t (r,) of scaled sparse rows; a step touches the columns of its rows only.
 
-    Learning rates are per column, so that rare columns move as far as frequent ones.
-
-    Parameters
-    ----------
-    P : (k, r) float32
-    t : (r,)
-    deviation : float, standard deviation of the scores within classes
-    entries_per_row : float
+    Learning rates are per column, so that rare columns move as far as frequent ones. `deviation` is
+    that of the scores within classes.
     """
 
     def __init__(
@@ -283,11 +263,8 @@ class Steps:
     def step(self, rows: Any, y: NDArray[np.intp], weights: NDArray[np.float32]) -> None:
         """Update projection, weights and bias on one mini-batch.
 
-        Parameters
-        ----------
-        rows : (m, k) rows in the coordinates of the projection
-        y : (m,) index of each row's class
-        weights : (m,) with mean about 1
+        Rows (m, k) are in the coordinates of the projection, `y` (m,) are the indices of their
+        classes, and the mean of the weights (m,) is about 1.
         """
         self.n_steps += 1
         F, objective = self.projection.scores(rows), self.objective
