@@ -62,9 +62,8 @@ def attack_requests(n: int, seed: int) -> bool:
 def attack_memory(n: int, seed: int) -> bool:
     """Let n clients of several kinds ask for as much as they may, and report the peak."""
     row = b"[" + b",".join([b"0.5"] * 12) + b"]"
-    long = b'{"rows":[' + b",".join([row] * 9_999) + b"]}"
     bodies = {
-        "/predict": long,
+        "/predict": b'{"rows":[' + b",".join([row] * 9_999) + b"]}",
         "/predict?top=25": b'{"rows":[' + b",".join([row] * 1_999) + b"]}",
         "/predict?top=50000": b'{"rows":[' + row + b"]}",
         "/predict?top=2": b'{"rows":[' + b"0.1," * 249_000 + b"0]}",
@@ -72,6 +71,7 @@ def attack_memory(n: int, seed: int) -> bool:
         "/predict?top=4": b'{"rows":["' + b"x" * 3_900_000 + b'\\ud83d\\ude00"]}',
         "/v2/models/m/infer": b'{"a":' * 50_000,
         "/predict/m": b" " * 9_999_999,
+        "/predict/long?top=2000": b'{"rows":[' + b",".join([row] * 25) + b"]}",
     }
     kinds = [
         f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
@@ -85,7 +85,9 @@ def attack_memory(n: int, seed: int) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.safetensors"
         save(path, services.random_model(np.arange(100_000)))
-        with services.serving(path) as service:
+        long = Path(folder) / "long.safetensors"
+        save(long, services.random_model([f"a label of class {i}" for i in range(2000)]))
+        with services.serving(path, long) as service:
             body = {"rows": services.rows(1).tolist()}
             services.ask(service, "POST", "/predict?top=5", body)
             idle, _ = services.memory(service.process.pid)
@@ -360,7 +362,7 @@ WAYS = (*EXACT, *ROUNDED, *SAME_ACCURACY)
 
 ATTACKS = {
     "requests": (attack_requests, 10_000),
-    "memory": (attack_memory, 12),
+    "memory": (attack_memory, 100),
     "reloads": (attack_reloads, 1000),
     "kills": (attack_kills, 200),
     "fits": (attack_fits, 500),

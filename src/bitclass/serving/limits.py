@@ -16,21 +16,23 @@ class Limits:
     body_bytes : int
         Size of a request body.
     held_bytes : int
-        Size of all bodies and answers together, in one process. The oldest request may exceed it.
+        Size of all bodies, predictions and answers together, in one process. The oldest request
+        may exceed it.
     wait_seconds : float
-        Time that a request waits until others have made room for its body.
+        Time that a request waits until others have made room for it.
     json_bytes, json_values : int
         Size of JSON, and its number of values, which take far more memory than their text.
     rows, images : int
         Number of rows or texts, and of images, per request.
     best_classes : int
-        Number of rows times number of best classes per request.
+        Number of rows times number of best classes per request; fewer if labels are long.
     image_pixels, request_pixels : int
         Number of pixels of an image, and of all images of a request.
     connections : int
         Number of connections per process.
     head_seconds, body_seconds, send_seconds : float
-        Time to send the headers and the body of a request, and to read the answer.
+        Time to send the headers and the body of a request, and to read the answer; for a large
+        answer only half of `wait_seconds` while others wait.
     discard_seconds : float
         Time to send the rest of a body that is refused.
     stop_seconds : int
