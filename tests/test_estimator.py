@@ -424,9 +424,9 @@ def test_parameters_incompatible_with_earlier_batches_raise(fitted, before, afte
 
 def test_reading_never_trains_and_predicting_trains_once(fitted, monkeypatch):
     X, y, _ = fitted
-    calls, fit_model = [], classifier_module.fit_model
+    calls, fit_named = [], classifier_module.fit_named
     monkeypatch.setattr(
-        classifier_module, "fit_model", lambda *given: calls.append(1) or fit_model(*given)
+        classifier_module, "fit_named", lambda *given: calls.append(1) or fit_named(*given)
     )
     classifier = make(refine=False)
     for rows in np.array_split(np.arange(400), 5):

@@ -33,7 +33,8 @@ from bitclass.storage import ModelFileError, ProjectionType
 from bitclass.storage import load as load_model
 from bitclass.storage import save as save_model
 from bitclass.training.anchors import anchor_count, choose_anchors
-from bitclass.training.fit import Fitted, fit_model, judged_groups
+from bitclass.training.fit import Fitted, judged_groups
+from bitclass.training.naming import fit_named
 from bitclass.training.settings import Settings
 from bitclass.training.sums import Collected, Sums, random_sample, standardisation
 from bitclass.training.sums_file import load_sums, remove_sums, save_sums, sums_path
@@ -522,7 +523,7 @@ class BinaryCodeClassifier(PackedPredictor):
         if self.reject:
             dtype_with(classes, self.unknown_label)  # before the work
         collected.standardise()
-        fitted = fit_model(settings, collected, before)
+        fitted = fit_named(settings, collected, before)
         kept = collected.kept(_KEPT_BYTES) if keep else None
         self._state = _State(self.get_params(deep=False), kept, fitted, classes, True)
 

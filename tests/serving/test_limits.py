@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bitclass.serving import ServedModel, batching
+from bitclass.serving import ServedModel, app, batching
 from bitclass.storage import save
 
 from . import services
@@ -168,9 +168,73 @@ def test_bodies_and_answers_in_memory_are_limited(many):
             assert services.ask(service, "POST", "/predict", small)[0] == 200
         services.wait_until(lambda: service.app._connections.held_bytes == 0)
         rows = services.rows(5).tolist()
-        assert services.ask(service, "POST", "/predict?top=2000", {"rows": rows})[0] == 503
+        assert services.ask(service, "POST", "/predict?top=2000", {"rows": rows})[0] == 413
         assert services.ask(service, "POST", "/predict?top=200", {"rows": rows})[0] == 200
         services.wait_until(lambda: service.app._connections.held_bytes == 0)
+
+
+def test_predictions_that_wait_to_be_written_are_limited(many, monkeypatch):
+    """Of 20 clients at once, they took several times the memory of bodies and answers."""
+    predicted, written, answer = [], threading.Event(), app.plain_answer
+    top_classes = many.model.top_classes
+
+    def predict(*arguments, **options):
+        predicted.extend(arguments[0])
+        return top_classes(*arguments, **options)
+
+    def write(*arguments):
+        assert written.wait(services.PATIENCE)
+        return answer(*arguments)
+
+    monkeypatch.setattr(many.model, "top_classes", predict)
+    monkeypatch.setattr(app, "plain_answer", write)
+    limits = {"held_bytes": 16_000_000, "wait_seconds": services.PATIENCE}
+    with services.in_thread(many, **limits) as service, ExitStack() as stack:
+        held = [stack.enter_context(connected(service, long_answer())) for _ in range(20)]
+        found = service.app._connections
+        services.wait_until(lambda: found.n_waiting == 18 and len(predicted) >= 2 * 25)
+        assert len(predicted) == 2 * 25
+        written.set()
+        assert [connection.recv(12)[9:] for connection in held] == [b"200"] * 20
+
+
+def test_long_labels_leave_fewer_best_classes_per_request():
+    labels = [f"{i} " + 3000 * "x" for i in range(100)]
+    served = ServedModel("m", services.random_model(np.array(labels)))
+    rows = services.rows(60).tolist()
+    with services.in_thread(served) as service:
+        status, answer = services.ask_json(service, "POST", "/predict?top=100", {"rows": rows})
+        assert (status, "found 60 x 100" in answer["error"]) == (413, True)
+        assert services.ask(service, "POST", "/predict?top=100", {"rows": rows[:10]})[0] == 200
+
+
+def test_whoever_does_not_read_an_answer_makes_room_for_those_who_wait(many):
+    limits = {"held_bytes": 20_000_000, "wait_seconds": 6.0}
+    with services.in_thread(many, **limits) as service, ExitStack() as stack:
+        for _ in range(12):
+            stack.enter_context(connected(service, long_answer(), 2048))
+        services.wait_until(lambda: service.app._connections.unread_bytes > 10_000_000)
+        body = long_answer().partition(b"\r\n\r\n")[2]
+        assert services.ask(service, "POST", "/predict?top=2000", body)[0] == 200
+
+
+def test_nobody_waits_for_a_search_among_the_names_of_classes(many, monkeypatch):
+    found = threading.Event()
+
+    def search(*arguments):
+        assert found.wait(services.PATIENCE)
+        return {}
+
+    monkeypatch.setattr(app, "listed_classes", search)
+    request = b"GET /api/models/m/classes HTTP/1.1\r\n" + HOST + b"\r\n"
+    with services.in_thread(many) as service, connected(service, request):
+        waiting = threading.Timer(10.0, found.set)
+        waiting.start()
+        rows = services.rows(2000).tolist()
+        assert services.ask(service, "POST", "/predict", {"rows": rows})[0] == 200
+        assert not found.is_set()
+        found.set()
+        waiting.cancel()
 
 
 def test_large_bodies_wait_for_each_other(many):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from bitclass import BinaryCodeClassifier
 
@@ -38,6 +39,44 @@ def test_weights_and_temperature_do_not_depend_on_rounding(form, seed):
 def test_penalty_is_the_usual_one_if_all_are_as_good():
     X, y = rows_of(4, spread=4.0)  # every row is right by far
     assert BinaryCodeClassifier(32, refine=False, random_state=0).fit(X, y).report_.alpha == 1.0
+
+
+@pytest.mark.parametrize("kind", ["closed form", "refined", "sparse", "many classes", "folds"])
+def test_names_of_classes_do_not_matter(kind: str) -> None:
+    """Random numbers are assigned to classes in order: renamed, they got those of others."""
+    rng = np.random.default_rng(0)
+    n_classes, n, d = (6000, 6000, 4) if kind == "many classes" else (7, 1500, 6)
+    y = rng.permutation(np.arange(n) % n_classes)
+    X = rng.standard_normal((n_classes, d))[y] + 0.8 * rng.standard_normal((n, d))
+    X = sp.csr_array(np.maximum(X, 0)) if kind == "sparse" else X
+    if kind == "sparse":
+        X.resize((n, 3000))
+    if kind == "folds":
+        X, y = X[:90], y[:90]
+    names, prior = rng.permutation(n_classes) + 100, np.arange(1, n_classes + 1) / n_classes
+    one = BinaryCodeClassifier(48, refine=kind != "closed form", prior=prior, random_state=0)
+    other = BinaryCodeClassifier(48, refine=kind != "closed form", random_state=0)
+    other.set_params(prior=prior[np.argsort(names)])
+    one, other = one.fit(X, y).packed(), other.fit(X, names[y]).packed()
+    place = np.searchsorted(other.classes, names[one.classes])
+    seen = slice(None) if kind != "many classes" else np.unique(y[:4096])
+    np.testing.assert_array_equal(other.weights[place][seen], one.weights[seen])
+    np.testing.assert_array_equal(other.hash_function.projection, one.hash_function.projection)
+    assert other.temperature == one.temperature
+
+
+def test_names_of_classes_do_not_matter_for_later_batches() -> None:
+    X, y = rows_of(2)
+    names = np.array(["d", "a", "f", "c", "b", "e", "h", "g"])
+    n = len(y) // 2
+    one, other = (BinaryCodeClassifier(32, random_state=0, keep_sums=True) for _ in range(2))
+    one.fit(X[:n], y[:n]).partial_fit(X[n:], y[n:])
+    other.fit(X[:n], names[y[:n]]).partial_fit(X[n:], names[y[n:]])
+    one.remove_classes([1])
+    other.remove_classes(["a"])
+    weights = dict(zip(other.classes_.tolist(), other.packed().weights, strict=True))
+    for label, row in zip(one.classes_, one.packed().weights, strict=True):
+        np.testing.assert_array_equal(weights[names[label]], row)
 
 
 @pytest.mark.parametrize("sizes", [(1, 40), (30, 1), (7, 13)])

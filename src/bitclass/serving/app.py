@@ -113,6 +113,8 @@ class Service:
         # One request at a time: extraction already uses all cores, and conversions take memory.
         self._extracting = ThreadPoolExecutor(1, thread_name_prefix="bitclass-extract")
         self._converting = ThreadPoolExecutor(1, thread_name_prefix="bitclass-convert")
+        # Looking through a million names takes seconds, for which predictions must not wait.
+        self._looking = ThreadPoolExecutor(1, thread_name_prefix="bitclass-look")
         folder = resources.files("bitclass.serving") / "static"
         self._files = {
             path: ((folder / name).read_bytes(), kind) for path, (name, kind) in _FILES.items()
@@ -296,6 +298,8 @@ class Service:
 
     async def _predicted(self, request: Request, served: ServedModel, query: Query) -> TopClasses:
         X = await self._extracted(served, query.kind, query.values)
+        # Of requests that wait, the predictions would take more memory than the bodies.
+        await request.scope["state"]["connection"].hold(query.answer_bytes(served))
         connection, with_typicality = request.scope["state"]["connection"], query.reject is not None
         try:
             prediction = await self._batcher.predict(
@@ -358,9 +362,7 @@ class Service:
     async def _classes(self, request: Request) -> Response:
         served, search = self._served(request), request.query_params.get("search", "")
         start = parse_number(request.query_params.get("start", "0"), "start")
-        return _json(
-            await self._converted(False, lambda: listed_classes(served.model, search, start))
-        )
+        return _json(await self._looked(partial(listed_classes, served.model, search, start)))
 
     async def _look(self, request: Request) -> Response:
         served = self._served(request)
@@ -377,7 +379,10 @@ class Service:
         except UnicodeDecodeError:
             raise RequestError("the text must be UTF-8") from None
         X = await self._extracted(served, served.inputs[0], [content])
-        return _json(await self._converted(False, lambda: look(served.model, X)))
+        return _json(await self._looked(partial(look, served.model, X)))
+
+    async def _looked(self, function: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._looking, function)
 
     # Parts of requests
 

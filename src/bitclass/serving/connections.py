@@ -19,6 +19,9 @@ MAX_HEAD_BYTES = 64 << 10
 _MAX_PIPELINED = 100
 # Smaller bodies and answers, such as those of health checks, pass however much is held.
 _SMALL = 1 << 14
+# Bytes that are read at once, instead of 256 KB: what many clients send before there is room for it
+# adds up.
+_READ_BYTES = 1 << 14
 
 
 class Connections:
@@ -30,8 +33,16 @@ class Connections:
         self.open: dict[Connection, None] = {}
         # Those with a request in progress that has a body, oldest first.
         self.with_body: dict[Connection, None] = {}
-        self.freed = asyncio.Event()  # set for a moment when less is held
-        self.held_bytes = 0  # of all bodies and answers in memory
+        self.freed = asyncio.Event()  # set for a moment when there may be more room
+        # Size of all bodies and answers in memory, and of the answers among them.
+        self.held_bytes = self.unread_bytes = 0
+        self.n_waiting = 0  # requests that wait for room
+        self.buffer = memoryview(bytearray(_READ_BYTES))  # for one read at a time
+
+    def wake(self) -> None:
+        """Let the requests that wait see whether there is room for them."""
+        self.freed.set()
+        self.freed.clear()
 
     async def watch(self) -> None:
         """Close connections whose clients take too long, for ever."""
@@ -41,7 +52,7 @@ class Connections:
                 connection.close_if_late()
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """A connection, whose HTTP is left to uvicorn.
 
     The application finds it in the state of its requests, as "connection", and says when a request
@@ -84,6 +95,7 @@ class Connection(asyncio.Protocol):
             self._all.open[self] = None
         self._all.with_body.pop(self, None)
         self._count(0, self._answer_bytes)
+        self._all.wake()  # another request is the oldest now
         self._http.loop.call_soon(self._forget_read)  # when the loop has written what it can
 
     @property
@@ -96,18 +108,22 @@ class Connection(asyncio.Protocol):
         self._http.flow.resume_reading()
 
     async def hold(self, n_bytes: int) -> None:
-        """Count bytes of a body; if there are too many in all, wait for other requests to end."""
+        """Count bytes of a body, or of what it will be answered.
+
+        If there are too many in all, wait for other requests to end.
+        """
         everyone = self._all
         everyone.with_body[self] = None
-        if self._body_bytes + n_bytes > _SMALL and not self._has_room(n_bytes):
+        if self._body_bytes + n_bytes > _SMALL and not self._may_hold(n_bytes):
+            everyone.n_waiting += 1
             try:
                 async with asyncio.timeout(self._limits.wait_seconds):
-                    while next(iter(everyone.with_body), self) is not self:
+                    while not self._may_hold(n_bytes):
                         await everyone.freed.wait()
-                        if self._has_room(n_bytes):
-                            break
             except TimeoutError:
                 raise _too_much() from None
+            finally:
+                everyone.n_waiting -= 1
         self._count(self._body_bytes + n_bytes, self._answer_bytes)
 
     def hold_answer(self, n_bytes: int) -> None:
@@ -115,6 +131,15 @@ class Connection(asyncio.Protocol):
         if n_bytes > _SMALL and not self._has_room(n_bytes - self._body_bytes):
             raise _too_much()
         self._count(0, self._answer_bytes + n_bytes)
+
+    def _may_hold(self, n_bytes: int) -> bool:
+        """Whether there is room; bodies alone must not keep the oldest request from ending."""
+        if self._has_room(n_bytes):
+            return True
+        is_oldest = next(iter(self._all.with_body), self) is self
+        others = self._all.unread_bytes - self._answer_bytes
+        needed = self._body_bytes + n_bytes
+        return is_oldest and (others <= 0 or others + needed <= self._limits.held_bytes)
 
     def _has_room(self, n_bytes: int) -> bool:
         return n_bytes <= 0 or self._all.held_bytes + n_bytes <= self._limits.held_bytes
@@ -124,10 +149,18 @@ class Connection(asyncio.Protocol):
         now = self._http.loop.time()
         if self._head_since and now - self._head_since > self._limits.head_seconds:
             self.abort()
-        elif self._answer_since and now - self._answer_since > self._limits.send_seconds:
+        elif self._answer_since and now - self._answer_since > self._send_seconds:
             self._forget_read()
             if self._answer_since:
                 self.abort()
+
+    @property
+    def _send_seconds(self) -> float:
+        """Time to read an answer: less while its size keeps others from being answered."""
+        seconds: float = self._limits.send_seconds
+        if self._all.n_waiting and self._answer_bytes > _SMALL:
+            seconds = min(seconds, self._limits.wait_seconds / 2)
+        return seconds
 
     def abort(self) -> None:
         """Close the connection without sending the rest of an answer."""
@@ -155,9 +188,13 @@ class Connection(asyncio.Protocol):
         self._count(0, 0)
         self._http.connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where to read to."""
+        return self._all.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Parse a part of a request."""
-        self._http.data_received(data)
+        self._http.data_received(bytes(self._all.buffer[:nbytes]))
         if self._transport.is_closing():
             return
         if self._in_progress:
@@ -165,7 +202,7 @@ class Connection(asyncio.Protocol):
                 self.abort()
             return
         self._head_since = self._head_since or self._http.loop.time()
-        self._head_bytes += len(data)
+        self._head_bytes += nbytes
         if self._head_bytes > MAX_HEAD_BYTES:
             self._http.send_400_response("The headers of the request are too long.")
 
@@ -200,11 +237,11 @@ class Connection(asyncio.Protocol):
     def _count(self, body_bytes: int, answer_bytes: int) -> None:
         """Change what is counted of this connection."""
         more = body_bytes + answer_bytes - self._body_bytes - self._answer_bytes
+        self._all.unread_bytes += answer_bytes - self._answer_bytes
         self._body_bytes, self._answer_bytes = body_bytes, answer_bytes
         self._all.held_bytes += more
         if more < 0:
-            self._all.freed.set()
-            self._all.freed.clear()
+            self._all.wake()
 
 
 def _too_much() -> HTTPException:

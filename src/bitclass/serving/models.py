@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,14 @@ class ServedModel:
         """Kinds of input that the model accepts, the preferred one first."""
         kind = "texts" if self.kind == "rows" and self.model.text is not None else self.kind
         return tuple(dict.fromkeys((kind, "rows")))
+
+    @cached_property
+    def label_bytes(self) -> int:
+        """Size of the longest label."""
+        classes = self.model.classes
+        if classes.dtype.kind == "O":
+            return max(len(str(label)) for label in classes)
+        return classes.dtype.itemsize
 
     @staticmethod
     def check_name(name: str) -> None:

@@ -40,6 +40,8 @@ _JSON_NAMES = {dict: "a JSON object", list: "a list", str: "a string", bool: "tr
 _MAX_BRACKETS = 100_000
 # As objects, the best classes of a request would take far more memory than as text.
 _OBJECTS_AT_ONCE = 1000
+# Distance and probability of a class, as numbers and in JSON, with the names of the entries.
+_BYTES_PER_CLASS = 80
 
 
 def shown(value: Any) -> str:
@@ -70,6 +72,10 @@ class Query:
     reject: float | None = None  # share of known rows that may be; None without typicality
     outputs: dict[str, bool] = field(default_factory=dict)  # names, and whether in binary
     id: str | None = None
+
+    def answer_bytes(self, served: ServedModel) -> int:
+        """About the size of the prediction, and of the answer that is made of it."""
+        return len(self.values) * max(1, self.top) * (served.label_bytes + _BYTES_PER_CLASS)
 
 
 def parse_plain(
@@ -103,8 +109,9 @@ def parse_plain(
     if kind == "rows":
         tensor |= {"datatype": "FP64", "shape": [*shape, served.model.n_features]}
     values = _values(tensor, memoryview(b""), served, limits)
-    _check_size(len(values), n_best, limits)
-    return Query(kind, values, n_best, share)
+    query = Query(kind, values, n_best, share)
+    _check_size(query, served, limits)
+    return query
 
 
 def plain_answer(served: ServedModel, query: Query, prediction: TopClasses) -> bytes:
@@ -170,11 +177,12 @@ def parse_infer(
     if outputs.keys() & set(_REJECTION):
         share = _check_reject(parameters.get("reject", 0), served)
     values = _values(tensor, memoryview(body)[end:], served, limits)
-    _check_size(len(values), top, limits)
     identifier = request.get("id")
     if identifier is not None:
         _checked(identifier, str, "id")
-    return Query(str(kind), values, top, share, outputs, identifier)
+    query = Query(str(kind), values, top, share, outputs, identifier)
+    _check_size(query, served, limits)
+    return query
 
 
 def parse_number(text: str, name: str) -> int:
@@ -245,12 +253,15 @@ def _check_reject(reject: Any, served: ServedModel) -> float:
     return float(reject)
 
 
-def _check_size(n_rows: int, top: int, limits: Limits) -> None:
-    if n_rows * top > limits.best_classes:
+def _check_size(query: Query, served: ServedModel, limits: Limits) -> None:
+    n_rows, top = len(query.values), query.top
+    most = limits.best_classes
+    if top:  # labels may be long
+        n_bytes = query.answer_bytes(served) // (n_rows * top or 1)
+        most = min(most, limits.held_bytes // n_bytes)
+    if n_rows * top > most:
         raise HTTPException(
-            413,
-            f"the number of rows times top must be at most {limits.best_classes}, "
-            f"found {n_rows} x {top}",
+            413, f"the number of rows times top must be at most {most}, found {n_rows} x {top}"
         )
 
 

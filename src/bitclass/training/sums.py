@@ -213,7 +213,19 @@ class Sums:
 
     def copy(self) -> Sums:
         """An independent copy."""
-        return copy.deepcopy(self)
+        other = copy.copy(self)
+        # In the order of the classes, which would take another copy later.
+        other._buffer, other._places = self._buffer[self._places], np.arange(len(self.classes))
+        for name in ("mass", "mass_squares", "gram", "squares", "counts"):
+            setattr(other, name, copy.copy(getattr(self, name)))
+        return other
+
+    def renamed(self, labels: NDArray[Any]) -> Sums:
+        """The same sums with other labels (C,), to be read only: arrays are shared."""
+        order, other = np.argsort(labels, kind="stable"), copy.copy(self)
+        other.classes, other._places = labels[order], self._places[order]
+        other.mass, other.mass_squares = self.mass[order], self.mass_squares[order]
+        return other
 
     def add(self, X: Features, labels: NDArray[Any], weights: NDArray[np.float64]) -> None:
         """Add rows; if an exception is raised, none is added.
@@ -834,6 +846,16 @@ class Collected:
         self._waiting = [p.take(np.flatnonzero(~np.isin(p.labels, labels))) for p in self._waiting]
         self._sampled = [p.take(np.flatnonzero(~np.isin(p.labels, labels))) for p in self._sampled]
         self.n_rows = self.sums.n_rows + sum(map(len, self._waiting))
+
+    def renamed(self, labels: NDArray[Any]) -> Collected:
+        """The same rows with other labels (C,) for the `classes`, to be learned from."""
+        classes, other = self.classes, copy.copy(self)
+        other.sums = self.sums.renamed(labels[np.searchsorted(classes, self.sums.classes)])
+        other._waiting, other._sampled = (
+            [replace(rows, labels=labels[np.searchsorted(classes, rows.labels)]) for rows in parts]
+            for parts in (self._waiting, self._sampled)
+        )
+        return other
 
     def all_sums(self) -> Sums:
         """Sums over all rows, including the pool."""

@@ -1,0 +1,61 @@
+"""Training on numbers for labels, so that a model does not depend on the names of its classes.
+
+Random numbers are assigned to classes in their order, and equal choices go to the first of them. In
+the order of their names, classes would give another model when they are renamed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bitclass.model import PackedModel
+from bitclass.training.fit import Fitted, fit_model
+from bitclass.training.settings import Settings
+from bitclass.training.sums import Collected
+
+__all__ = ["fit_named"]
+
+
+def fit_named(settings: Settings, collected: Collected, before: Fitted | None = None) -> Fitted:
+    """Learn a model as `fit_model` does, with its classes in the order that the rows give them."""
+    classes, seen = collected.classes, collected.masses() > 0
+    places = np.empty(len(classes), dtype=np.intp)
+    order = _order(collected)
+    places[order] = np.arange(len(order))
+    if not isinstance(settings.prior, str):  # shares of the classes that have rows
+        shares = np.zeros(len(classes))
+        shares[seen] = settings.prior
+        settings = replace(settings, prior=shares[order][seen[order]])
+    if before is not None:
+        known = np.isin(before.model.classes, classes)
+        if known.all():
+            numbers = places[np.searchsorted(classes, before.model.classes)]
+            before = replace(before, model=_with_classes(before.model, numbers))
+        else:  # some were removed
+            before = None
+    fitted = fit_model(settings, collected.renamed(places), before)
+    return replace(fitted, model=_with_classes(fitted.model, classes[order[fitted.model.classes]]))
+
+
+def _order(collected: Collected) -> NDArray[np.intp]:
+    """Indices of the classes (C,), in the order of the keys of the rows at hand.
+
+    Keys depend on row numbers alone. Classes without such rows come last.
+    """
+    labels, sample = collected.pool.labels, collected.sample
+    if sample is not None:
+        labels = np.concatenate([labels, sample.labels[np.argsort(sample.keys, kind="stable")]])
+    found, first = np.unique(labels, return_index=True)
+    ranks = np.full(len(collected.classes), len(labels))
+    ranks[np.searchsorted(collected.classes, found)] = first
+    return np.argsort(ranks, kind="stable")
+
+
+def _with_classes(model: PackedModel, labels: NDArray[np.generic]) -> PackedModel:
+    """The same model with other labels, in their order."""
+    order = np.argsort(labels, kind="stable")
+    bias = None if model.bias is None else model.bias[order]
+    return model.replaced(classes=labels[order], weights=model.weights[order], bias=bias)
