@@ -79,7 +79,14 @@ def test_values_that_are_not_finite_name_row_and_feature(tmp_path, name, value):
         ),
         ("a,b,label\n1,2,x\n1,,x\n", "row 1 has no value in column 'b'"),
         ('a,"b\n2",label\n1,two,x\n', "exclude it with --features '!b?2'"),
-        ("a,b,label\n1,2,x\n1,2,\udcff\n", "invalid UTF8"),
+        (
+            "a,b,label\n1,2,x\n1,2,\udcff\n",
+            "invalid UTF8 data; convert it to UTF-8",
+        ),
+        (
+            "a,\udcff,label\n1,2,x\n",
+            "can't decode byte 0xff in position 0",
+        ),
         ("a,b,label\n", "has no rows"),
     ],
 )
@@ -100,6 +107,8 @@ def test_a_truncated_gzip_file_is_not_read_in_part(tmp_path, name):
 @pytest.mark.parametrize("text", ['{\n"a": 1,\n"label": 2\n}\n', '[{"a": 1, "label": 2}]', '{"a"'])
 def test_json_lines_have_one_object_per_line(tmp_path, text):
     assert_refused(write(tmp_path / "a.jsonl", text), "JSON")
+    (tmp_path / "b.jsonl").write_bytes(b'{"a": 1, "label": "\xff"}\n')
+    assert_refused(tmp_path / "b.jsonl", "convert it to UTF-8")
 
 
 def test_errors_in_svmlight_name_the_rows(tmp_path, monkeypatch):

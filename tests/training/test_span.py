@@ -12,24 +12,26 @@ from bitclass.training.span import spans
 from bitclass.training.sums import Collected, Sums, standardisation
 
 
-def collected_rows(wide, seed=0, n=30, d=90):
-    """Rows whose features have different units; two are equal, and one feature is constant."""
+def collected_rows(share, seed=0, n=30, d=90):
+    """Rows whose features have different units; two are equal, and one feature is constant.
+
+    Rows are wide, and have this share of their entries, unless it is None.
+    """
     rng = np.random.default_rng(seed)
     X = (3.0 + rng.standard_normal((n, d))) * 10.0 ** rng.uniform(-2, 2, d)
     X[1], X[:, 5] = X[0], 4.0
-    if wide:
-        X *= rng.random((n, d)) < 0.3
-    X = sp.csr_array(X) if wide else X
-    sums = Sums.of_wide(d) if wide else Sums(*standardisation(X, np.ones(n)))
+    if share is not None:
+        X = sp.csr_array(X * (rng.random((n, d)) < share))
+    sums = Sums.of_wide(d) if share else Sums(*standardisation(X, np.ones(n)))
     collected = Collected(sums, seed)
     collected.add(X, np.arange(n) % 3, np.ones(n))
     return collected
 
 
-@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("share", [None, 0.3, 0.08])  # products of dense and of sparse rows
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_model_of_coordinates_scores_rows_as_the_one_of_features_does(wide, which):
-    collected = collected_rows(wide)
+def test_a_model_of_coordinates_scores_rows_as_the_one_of_features_does(share, which):
+    collected, wide = collected_rows(share), share is not None
     span = spans(collected, 100)[which]
     pool, coordinates = collected.pool, span.collected.pool
     np.testing.assert_array_equal(pool.labels, coordinates.labels)
@@ -49,8 +51,8 @@ def test_a_model_of_coordinates_scores_rows_as_the_one_of_features_does(wide, wh
 
 
 def test_more_rows_than_features_or_than_allowed_are_not_reduced():
-    assert spans(collected_rows(False, d=30), 100) == []
-    assert spans(collected_rows(False), 29) == []
+    assert spans(collected_rows(None, d=30), 100) == []
+    assert spans(collected_rows(None), 29) == []
 
 
 def test_units_of_features_do_not_matter_where_they_are_standardised():

@@ -6,6 +6,7 @@ Any error in a file is a `DataFileError`, a single line that names the file.
 from __future__ import annotations
 
 import gzip
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -156,6 +157,9 @@ def reading(path: Path, format_name: str) -> Iterator[None]:
         reason = " ".join(str(error).split()) or type(error).__name__
         if len(reason) > _MAX_CHARACTERS:
             reason = reason[:_MAX_CHARACTERS] + "..."
+        if format_name in ("CSV", "JSON lines") and re.search("utf-?8", reason, re.IGNORECASE):
+            # Spreadsheets write the code page of their system.
+            reason += "; convert it to UTF-8, for example with iconv -f CP1252 -t UTF-8"
         raise DataFileError(f"{path}: cannot be read as {format_name}: {reason}") from error
 
 

@@ -338,7 +338,7 @@ class CsvSource(TableSource):
                 raise DataFileError(f"{self.path}: has a row of more than {limit} MB") from error
             if (place := re.search(r"In CSV column #(\d+)", reason)) and types is not None:
                 name = f"in column {self._schema.names[int(place[1])]!r}"
-                raise DataFileError(f"{self.path}: {reason.replace(place[0], name)}") from error
+                raise pa.ArrowInvalid(reason.replace(place[0], name)) from error
             raise
 
 

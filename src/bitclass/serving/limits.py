@@ -10,7 +10,7 @@ class Limits:
     """Limits that keep one client from taking the service away from the others."""
 
     body_bytes: int = 10_000_000  # of a request body
-    # Of all bodies, predictions and answers together, in one process. The oldest request may exceed it.
+    # Of all bodies, predictions and answers in one process. The oldest request may exceed it.
     held_bytes: int = 15_000_000
     wait_seconds: float = 5.0  # that a request waits until others have made room for it
     # Of JSON, whose values take far more memory than their text.

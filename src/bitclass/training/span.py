@@ -21,6 +21,8 @@ from bitclass.model import PackedModel
 from bitclass.training.closed_form import ENTRIES_LEFT
 from bitclass.training.sums import Collected, Sample, Sums
 
+# Share of entries from which on products of rows are faster if zeros are multiplied, too.
+_DENSE_SHARE = 0.1
 # Added to the squared lengths of rows: equal rows have no Cholesky factor otherwise.
 _JITTER = 1e-9
 
@@ -66,6 +68,8 @@ class Span:
             self._deviation = np.sqrt(np.maximum(squares / np.maximum(present, 1.0), 1e-30))
             factors = np.ones(X.shape[1]) if own_units else 1.0 / self._deviation
             rows: Any = X @ sp.diags_array(factors)
+            if rows.nnz > _DENSE_SHARE * rows.shape[0] * rows.shape[1]:
+                rows = rows.toarray()
         else:
             Z = sums.features(pool.X, slice(None)).astype(np.float64)
             share = pool.weights / pool.weights.sum()
@@ -80,14 +84,15 @@ class Span:
         self._factors, self._rows = factors / size, rows / size
         self._factor: NDArray[np.float64] | None = None
         if n < self._rows.shape[1]:
-            if sums.wide:
-                gram = (self._rows @ self._rows.T).toarray()
-            else:
+            if isinstance(self._rows, np.ndarray):
                 gram = product(self._rows, self._rows.T)
+            else:
+                gram = (self._rows @ self._rows.T).toarray()
             gram[np.diag_indices(n)] += _JITTER * n
             coordinates = self._factor = cholesky(gram)
         else:  # the span is that of the columns
-            coordinates = self._rows.toarray()
+            dense = isinstance(self._rows, np.ndarray)
+            coordinates = self._rows if dense else self._rows.toarray()
         k = coordinates.shape[1]
         within = Sums(np.zeros(k), np.ones(k), span_of=self._rows.shape[1])
         within.add_classes(sums.classes)
