@@ -33,7 +33,8 @@ from bitclass.storage import ModelFileError, ProjectionType
 from bitclass.storage import load as load_model
 from bitclass.storage import save as save_model
 from bitclass.training.anchors import anchor_count, choose_anchors
-from bitclass.training.fit import Fitted, judged_groups
+from bitclass.training.candidate import Fitted
+from bitclass.training.fit import judged_groups
 from bitclass.training.naming import fit_named
 from bitclass.training.settings import Settings
 from bitclass.training.sums import Collected, Sums, random_sample, standardisation

@@ -6,8 +6,8 @@ import scipy.sparse as sp
 
 from bitclass import BinaryCodeClassifier
 from bitclass.hash_function import MAX_IN_FOUR_BITS, HashFunction
+from bitclass.training.candidate import Candidate
 from bitclass.training.compact import with_columns
-from bitclass.training.refine import Candidate
 from bitclass.training.sums import Sums
 
 

@@ -14,16 +14,11 @@ from scipy.spatial.distance import cdist
 from bitclass import BinaryCodeClassifier, PackedModel
 from bitclass.codes import pack
 from bitclass.hash_function import HashFunction
+from bitclass.training.candidate import candidate_of
 from bitclass.training.closed_form import Kind, Whitenings, WideWhitening, closed_form
 from bitclass.training.fit import _effective_rows, _parts, fit_model, judged_groups
-from bitclass.training.refine import (
-    Judged,
-    _TrainingRows,
-    candidate_of,
-    is_better,
-    judge,
-    refine,
-)
+from bitclass.training.judge import Judged, is_better, judge
+from bitclass.training.refine import _TrainingRows, refine
 from bitclass.training.sums import Sums
 
 from .learning import collected_of, problem, sample_of, sums_of

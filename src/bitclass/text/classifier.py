@@ -20,7 +20,7 @@ from bitclass.embeddings import SentenceEmbeddings, recorded_embeddings
 from bitclass.model import PackedModel
 from bitclass.storage import ModelFileError, ProjectionType
 from bitclass.text.ngrams import csr_rows, fit_ngrams
-from bitclass.training.fit import Fitted
+from bitclass.training.candidate import Fitted
 from bitclass.training.settings import Settings
 from bitclass.training.sums import Collected
 

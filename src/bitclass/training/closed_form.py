@@ -34,22 +34,6 @@ from bitclass.hash_function import HashFunction
 from bitclass.training.settings import Settings
 from bitclass.training.sums import Sample, Sums
 
-__all__ = [
-    "ENTRIES_LEFT",
-    "FIRST_ALPHA",
-    "MAX_BIASED_CLASSES",
-    "MIN_GAIN",
-    "ClosedForm",
-    "DenseWhitening",
-    "Kind",
-    "Penalties",
-    "Whitening",
-    "Whitenings",
-    "WideWhitening",
-    "best_temperature",
-    "closed_form",
-]
-
 #: Penalties that leave-one-out chooses from, uphill from 1, or with kernel anchors, whose
 #: similarities are nearly collinear, from a small one.
 ALPHAS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0)
@@ -136,12 +120,10 @@ class Whitening(Protocol):
     noise: NDArray[np.float64]
     unknown: NDArray[np.float64]
 
-    def draw(
-        self, y: NDArray[np.intp], random: np.random.Generator, *, unseen: bool = False
-    ) -> NDArray[np.float32]:
-        """Rows (m, k) of the classes `y`, normal with the class means and the scatter within.
+    def draw(self, y: NDArray[np.intp], random: np.random.Generator) -> NDArray[np.float32]:
+        """Rows (m, k) of the classes `y` like those that were not seen.
 
-        If they are to be like `unseen` rows, the class means vary as much as they are unknown.
+        They scatter more than the seen ones, and class means vary as much as they are unknown.
         """
 
     def hash_function(self, Q: NDArray[Any], t: NDArray[Any]) -> HashFunction:
@@ -280,7 +262,7 @@ class DenseWhitening:
     ) -> None:
         sums = self.sums = scatter.sums
         self.temperature, self.centre = penalty.temperature, scatter.centre
-        self.alpha, self.own_units = penalty.alpha, penalty.own_units
+        self.alpha = penalty.alpha
         factor, added = scatter.factor(penalty.alpha, penalty.own_units)
         basis = _directions(scatter, factor, n_directions)
         q = basis.shape[1]
@@ -319,11 +301,9 @@ class DenseWhitening:
         Z -= self.centre.astype(Z.dtype)
         return product(Z.astype(np.float32, copy=False), self._transform32)
 
-    def draw(
-        self, y: NDArray[np.intp], random: np.random.Generator, *, unseen: bool = False
-    ) -> NDArray[np.float32]:
-        """Rows (m, k) of the classes `y`, normal with the class means and the scatter within."""
-        return _around_means(self, self.draw_noise(len(y), random), y, random, unseen)
+    def draw(self, y: NDArray[np.intp], random: np.random.Generator) -> NDArray[np.float32]:
+        """Normal rows (m, k) of the classes `y` like those that were not seen."""
+        return _unseen_rows(self, self.draw_noise(len(y), random), y, random)
 
     def draw_noise(self, m: int, random: np.random.Generator) -> NDArray[np.float32]:
         """Normal rows (m, k) of mean 0 with the scatter within classes."""
@@ -536,23 +516,21 @@ def _shrunken_means(
     return between, shrunken, unknown
 
 
-def _around_means(
+def _unseen_rows(
     whitening: Whitening,
     noise: NDArray[np.float32],
     y: NDArray[np.intp],
     random: np.random.Generator,
-    unseen: bool,
 ) -> NDArray[np.float32]:
     """Class means plus noise (m, k), and the variance of the means that rows do not determine."""
-    if unseen:  # rows that were not seen scatter more
-        scatter = _scatter_along_means(whitening)
-        noise *= np.float32(math.sqrt(max(whitening.temperature / scatter, 1.0)))
+    # Rows that were not seen scatter more.
+    scatter = _scatter_along_means(whitening)
+    noise *= np.float32(math.sqrt(max(whitening.temperature / scatter, 1.0)))
     noise += whitening.means[y]
-    if unseen:
-        n, between = whitening.sums.rows_per_class[y, None], whitening.between
-        variance = between * whitening.noise / (whitening.noise + n * between)
-        drawn = random.standard_normal(noise.shape, dtype=np.float32)
-        noise += drawn * np.sqrt(variance).astype(np.float32)
+    n, between = whitening.sums.rows_per_class[y, None], whitening.between
+    variance = between * whitening.noise / (whitening.noise + n * between)
+    drawn = random.standard_normal(noise.shape, dtype=np.float32)
+    noise += drawn * np.sqrt(variance).astype(np.float32)
     return noise
 
 
@@ -966,14 +944,12 @@ class WideWhitening:
         A -= means[y]
         return A.astype(np.float32), np.searchsorted(y, np.arange(len(n_of) + 1))
 
-    def draw(
-        self, y: NDArray[np.intp], random: np.random.Generator, *, unseen: bool = False
-    ) -> NDArray[np.float32]:
+    def draw(self, y: NDArray[np.intp], random: np.random.Generator) -> NDArray[np.float32]:
         """Rows (m, k) of the classes `y`: class means, plus deviations of rows of the classes."""
         n_all = len(self._residuals)
         if n_all == 0:
             noise = random.standard_normal((len(y), len(self.within)), dtype=np.float32)
-            return _around_means(self, noise * self.within.astype(np.float32), y, random, unseen)
+            return _unseen_rows(self, noise * self.within.astype(np.float32), y, random)
         first, n_own = self._starts[y], np.diff(self._starts)[y]
         any_row = random.integers(n_all, size=len(y))
         chosen = np.where(n_own > 0, first + any_row % np.maximum(n_own, 1), any_row)
@@ -1130,7 +1106,7 @@ def closed_form(
     is_single = whitening.sums.has_single_rows
     shares = whitening.sums.mass / whitening.sums.total
     y = random.choice(len(means), _DRAWN_ROWS, p=shares)
-    A = whitening.draw(y, random, unseen=True)
+    A = whitening.draw(y, random)
     if is_single:  # nothing tells how far rows are from the means
         y, A = np.arange(len(means)), means
     log_shares = np.log(shares)
@@ -1216,6 +1192,11 @@ def _dither(weights: NDArray[np.int8]) -> NDArray[np.float64]:
     place = np.empty(len(group))
     place[order] = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
     return ((place + 0.5) / counts[group] - 0.5) / 127.0
+
+
+def score_deviation(rows_per_class: float) -> float:
+    """Standard deviation of the scores within classes; it grows with the rows per class."""
+    return 0.7 * float(np.clip((rows_per_class / 100.0) ** (1.0 / 6.0), 0.6, 1.6))
 
 
 def score_sizes(whitening: Whitening, Q: NDArray[Any], deviation: float) -> NDArray[np.float64]:

@@ -9,8 +9,8 @@ from functools import partial
 
 import numpy as np
 
+from bitclass.training.candidate import Candidate
 from bitclass.training.closed_form import ENTRIES_LEFT
-from bitclass.training.refine import Candidate, Judged
 from bitclass.training.sums import Sums
 
 #: Makes a candidate smaller.
@@ -20,22 +20,16 @@ Compaction = Callable[[Candidate], Candidate]
 _KEPT_SHARES = (0.4, 0.5, 0.6, 0.7, 0.8)
 # Of fewer rows, too few judge to see which columns other rows will miss.
 _MIN_ROWS_TO_PRUNE = 10_000
-# Rise of the `loss` from which on the judged rows miss columns, or more than four bits. Noise of
+# Rise of the loss from which on the judged rows miss columns, or more than four bits. Noise of
 # rounding costs likelihood before it costs accuracy.
 _MAX_LOSS_OF_COLUMNS, _MAX_LOSS_OF_ROUNDING = 0.02, 0.05
 
 
 def compactions(sums: Sums) -> list[tuple[list[Compaction], float]]:
-    """Ways to make a candidate smaller, the smallest first, and the `loss` each may cost."""
+    """Ways to make a candidate smaller, the smallest first, and the loss each may cost, in nats."""
     shares = _KEPT_SHARES if sums.n_rows >= _MIN_ROWS_TO_PRUNE else ()
     fewer = [partial(with_columns, sums=sums, share=share) for share in shares]
     return [([in_four_bits], _MAX_LOSS_OF_ROUNDING), (list(fewer), _MAX_LOSS_OF_COLUMNS)]
-
-
-def loss(judged: Judged) -> float:
-    """Mean negative log-likelihood of the judged rows, in nats."""
-    likelihoods = judged.log_likelihoods(judged.temperature)
-    return -float(np.average(likelihoods, weights=judged.weights))
 
 
 def in_four_bits(candidate: Candidate) -> Candidate:

@@ -20,6 +20,14 @@ from numpy.typing import NDArray
 from bitclass._warn import warn
 from bitclass.model import PackedModel
 from bitclass.report import Report
+from bitclass.training.candidate import (
+    RESCORE_LENGTHS,
+    Candidate,
+    Fitted,
+    candidate_of,
+    typical_score,
+    with_all_rows,
+)
 from bitclass.training.closed_form import (
     FIRST_ALPHA,
     MIN_GAIN,
@@ -29,31 +37,23 @@ from bitclass.training.closed_form import (
     Whitening,
     Whitenings,
     closed_form,
+    score_deviation,
 )
-from bitclass.training.compact import Compaction, compactions, loss
-from bitclass.training.refine import (
-    RESCORE_LENGTHS,
-    Candidate,
-    Fitted,
+from bitclass.training.compact import Compaction, compactions
+from bitclass.training.judge import (
     Fold,
     Judged,
-    Refinement,
     calibrated,
-    candidate_of,
     is_better,
     judge,
+    loss,
     prior_temperature,
-    refine,
-    score_deviation,
-    typical_score,
-    with_all_rows,
 )
+from bitclass.training.refine import Refinement, refine
 from bitclass.training.resume import can_resume, resume
 from bitclass.training.settings import Settings
 from bitclass.training.span import spans
 from bitclass.training.sums import ROWS_PER_RUN, Collected, Sample, Sums
-
-__all__ = ["Fitted", "fit_model", "judged_groups"]
 
 # Share of the rows that judge a model: with few rows more, so that there are enough, with many
 # fewer, since they are missed in training.
@@ -96,7 +96,7 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
     is_large = len(parts) == 1 and collected.n_rows >= _MIN_ROWS_OF_ONE_MODEL
     choices = _choose(settings, parts[0] if is_large else _all_rows(settings, collected))
     # Progress is that of the only part, or of the final model.
-    quiet = replace(settings, callback=None, print_line=_print_nothing)
+    quiet = settings.quiet()
     of_parts, of_all = (settings, quiet) if len(parts) == 1 else (quiet, settings)
     trials = [_try(of_parts, part, choices) for part in parts]
     verdict = _verdict(settings, collected, trials)
@@ -309,10 +309,6 @@ def _refine_all(settings: Settings, collected: Collected, choices: _Choices) -> 
     rows = _all_rows(settings, collected)
     start = _closed_form(settings, choices.whitenings.start, choices.closed.start)
     return refine(settings, start, rows.sample, rows.judged)
-
-
-def _print_nothing(line: str) -> None:
-    pass
 
 
 def _report(

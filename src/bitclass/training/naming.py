@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bitclass.model import PackedModel
-from bitclass.training.fit import Fitted, fit_model
+from bitclass.training.candidate import Fitted
+from bitclass.training.fit import fit_model
 from bitclass.training.settings import Settings
 from bitclass.training.sums import Collected
-
-__all__ = ["fit_named"]
 
 
 def fit_named(settings: Settings, collected: Collected, before: Fitted | None = None) -> Fitted:

@@ -9,7 +9,8 @@ from bitclass._native import SparseRows
 from bitclass.codes import sign, unpack
 from bitclass.hash_function import HashFunction
 from bitclass.model import PackedModel
-from bitclass.training.refine import Candidate, Fitted, margin_sharpness, score_deviation
+from bitclass.training.candidate import Candidate, Fitted, margin_sharpness
+from bitclass.training.closed_form import score_deviation
 from bitclass.training.settings import Settings
 from bitclass.training.steps import Objective, Schedule, SparseProjection, Steps
 from bitclass.training.sums import Collected, Sample, Sums

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -33,6 +33,10 @@ class Settings:
     pool_rows: int = 4096  # number of rows from which the judged ones are taken
     learned_classes: int = 2048  # with more classes weights follow the class means
     span_rows: int = 2048  # up to so many rows, fewer than features, are solved for in their span
+
+    def quiet(self) -> Settings:
+        """The same without progress."""
+        return replace(self, callback=None, print_line=lambda line: None)
 
     @property
     def out_of_time(self) -> bool:

@@ -32,16 +32,6 @@ from bitclass.arrays import (
 from bitclass.hash_function import RbfAnchors
 from bitclass.labels import check_label_kinds, joined_labels, which_classes
 
-__all__ = [
-    "ROWS_PER_RUN",
-    "Collected",
-    "Sample",
-    "Sums",
-    "random_sample",
-    "row_keys",
-    "standardisation",
-]
-
 # Size of the blocks that are summed: the larger, the fewer products (d, d) are added.
 _SUMMED_BYTES = 64 << 20
 # Sample weights outside this range are multiplied in float64.
