@@ -100,6 +100,28 @@ nb::object scores(const HammingIndex& index, nb::handle codes, std::size_t n_bit
     return products.object;
 }
 
+nb::tuple counts(const HammingIndex& index, nb::handle codes, std::size_t n_bits, nb::handle lists, std::size_t width,
+                 int n_threads) {
+    const Codes queries(codes, "codes", {kAny, index.n_bytes()});
+    require_width(index, n_bits);
+    const std::size_t n = queries.shape(0);
+    const Array<const std::int64_t> listed(lists, "lists", {n, kAny});
+    const std::size_t m = listed.shape(1);
+    require_count("width", width, std::numeric_limits<std::int32_t>::max());
+    if (m >= index.n_classes()) refuse_value("lists: expected fewer classes than there are");
+    for (std::size_t i = 0; i < n * m; ++i) {
+        if (static_cast<std::uint64_t>(listed.data()[i]) >= index.n_classes()) {
+            refuse_value("lists: expected indices of classes, found " + std::to_string(listed.data()[i]));
+        }
+    }
+    const NewArray<std::int32_t> best(n);
+    const NewArray<double> found(n, width);
+    without_gil([&] {
+        index.counts(queries.data(), n, n_bits, listed.data(), m, width, best.data(), found.data(), n_threads);
+    });
+    return nb::make_tuple(best.object, found.object);
+}
+
 // -- Encoding: these also return the index of the first non-finite row, or n
 
 // Rows of features, read without a copy: only the elements of a row must be contiguous.
@@ -120,14 +142,11 @@ public:
     Features features{};
 };
 
-bool in_float32(nb::handle scores) { return AnyArray(scores, "scores", {kAny, kAny}).is("float32"); }
-
-template <class Float>
-nb::tuple pack_signs_of(nb::handle scores, nb::handle intercept) {
-    const Array<const Float> values(scores, "scores", {kAny, kAny});
-    const Array<const Float> shift(intercept, "intercept", {values.shape(1)});
+nb::tuple pack_signs(nb::handle scores, nb::handle intercept) {
+    const FloatArray values(scores, "scores", {kAny, kAny});
+    const FloatArray shift(intercept, "intercept", {values.shape(1)});
     const NewArray<std::uint8_t> codes(values.shape(0), packed_width(values.shape(1)));
-    const ScoreKernels<Float>& level = kernels().encode;
+    const EncodeKernels& level = kernels().encode;
     const std::size_t bad = without_gil(
         [&] { return level.pack(values.data(), values.shape(0), values.shape(1), shift.data(), codes.data()); });
     return nb::make_tuple(codes.object, bad);
@@ -149,24 +168,16 @@ struct RescoredArrays {
     NewArray<std::int32_t> scores;
 };
 
-template <class Float>
-nb::tuple rescore_of(const HammingIndex& index, nb::handle scores, nb::handle intercept, Rescoring wanted,
-                     int n_threads) {
-    const Array<const Float> values(scores, "scores", {kAny, kAny});
-    const Array<const Float> shift(intercept, "intercept", {values.shape(1)});
+nb::tuple rescore_scores(const HammingIndex& index, nb::handle scores, nb::handle intercept, std::size_t n_candidates,
+                         std::size_t k, int n_threads) {
+    const FloatArray values(scores, "scores", {kAny, kAny});
+    const FloatArray shift(intercept, "intercept", {values.shape(1)});
+    const Rescoring wanted{n_candidates, k};
     const RescoredArrays out(index, values.shape(0), values.shape(1), wanted);
     return out.with(without_gil([&] {
         return rescore(values.data(), values.shape(0), values.shape(1), shift.data(), index, wanted, out.found(),
                        n_threads);
     }));
-}
-
-nb::object widen_rows(nb::handle X, int n_threads) {
-    const FeatureArray halves(X, kAny);
-    if (!halves.is("float16")) halves.refuse("float16", halves.dtype());
-    const NewArray<float> wide(halves.shape(0), halves.shape(1));
-    without_gil([&] { widen(halves.features, wide.data(), n_threads); });
-    return wide.object;
 }
 
 Int8Projection* make_projection(nb::handle weights, nb::handle thresholds, nb::handle centre, nb::handle inverse_scale,
@@ -264,13 +275,20 @@ void step_of_sparse_rows(nb::handle indptr, nb::handle indices, nb::handle data,
 // -- Linear algebra and refinement
 
 template <class Float>
-nb::object standardise_rows(nb::handle X, nb::handle shift, nb::handle factor, int n_threads) {
-    const Array<const Float> rows(X, "X", {kAny, kAny});
-    const Array<const Float> shifts(shift, "shift", {rows.shape(1)}), factors(factor, "factor", {rows.shape(1)});
-    const NewArray<Float> out(rows.shape(0), rows.shape(1));
+void standardise_rows(nb::handle X, nb::handle rows, nb::handle shift, nb::handle factor, nb::handle out,
+                      int n_threads) {
+    const Array<const Float> all(X, "X", {kAny, kAny});
+    const std::size_t d = all.shape(1);
+    const Array<const Float> shifts(shift, "shift", {d}), factors(factor, "factor", {d});
+    const Array<const std::intptr_t> chosen(rows, "rows", {kAny});
+    const Array<Float> found(out, "out", {chosen.shape(0), d});
+    for (std::size_t i = 0; i < chosen.shape(0); ++i) {
+        if (static_cast<std::size_t>(chosen.data()[i]) >= all.shape(0)) {
+            refuse_value("rows: expected indices of rows, found " + std::to_string(chosen.data()[i]));
+        }
+    }
     const WithoutGil released;
-    standardise(rows.data(), rows.shape(0), rows.shape(1), shifts.data(), factors.data(), out.data(), n_threads);
-    return out.object;
+    standardise(all.data(), chosen.data(), chosen.shape(0), d, shifts.data(), factors.data(), found.data(), n_threads);
 }
 
 template <class Float>
@@ -470,30 +488,17 @@ nb::tuple rows_of_texts(const NgramExtractor& extractor, nb::handle texts, int n
 class KeptProjection {
 public:
     KeptProjection(nb::handle places, nb::handle factors, nb::handle projection, nb::handle steps, nb::handle intercept)
-        : places_(places, "places", {kAny}), intercept_(intercept, "intercept", {kAny}) {
-        const std::size_t n_bits = intercept_.shape(0);
-        const Shape any_rows{kAny, n_bits};
-        const AnyArray table(projection, "projection", any_rows);
-        if (table.is("int8")) {
-            bytes_.emplace(projection, "projection", any_rows);
-        } else {
-            floats_.emplace(projection, "projection", any_rows);
-        }
-        const auto n_kept = static_cast<std::int64_t>(table.shape(0));
+        : places_(places, "places", {kAny}), intercept_(intercept, "intercept", {kAny}),
+          table_(projection, "projection", {kAny, intercept_.shape(0)}), steps_(steps, "steps", {intercept_.shape(0)}) {
+        const auto n_kept = static_cast<std::int64_t>(table_.shape(0));
         if (n_kept == 0) refuse_value("projection: expected at least one row, found none");
         if (!std::all_of(places_.data(), places_.data() + places_.shape(0),
                          [&](std::int32_t place) { return -1 <= place && place < n_kept; })) {
             refuse_value("places: expected indices of rows of projection, or -1");
         }
-        if (!factors.is_none()) factors_.emplace(factors, "factors", Shape{table.shape(0)});
-        if (!steps.is_none()) steps_.emplace(steps, "steps", Shape{n_bits});
-        projection_ = {places_.data(),
-                       factors_ ? factors_->data() : nullptr,
-                       floats_ ? floats_->data() : nullptr,
-                       bytes_ ? bytes_->data() : nullptr,
-                       steps_ ? steps_->data() : nullptr,
-                       intercept_.data(),
-                       n_bits};
+        if (!factors.is_none()) factors_.emplace(factors, "factors", Shape{table_.shape(0)});
+        projection_ = {places_.data(), factors_ ? factors_->data() : nullptr, nullptr, table_.data(),
+                       steps_.data(),  intercept_.data(),                     intercept_.shape(0)};
     }
 
     nb::object scores(nb::handle indptr, nb::handle indices, nb::handle data, int n_threads) const {
@@ -524,9 +529,9 @@ public:
 private:
     Array<const std::int32_t> places_;
     FloatArray intercept_;
-    std::optional<FloatArray> floats_;
-    std::optional<Array<const std::int8_t>> bytes_;
-    std::optional<FloatArray> factors_, steps_;
+    Array<const std::int8_t> table_;
+    FloatArray steps_;
+    std::optional<FloatArray> factors_;
     SparseProjection projection_{};
 };
 
@@ -580,22 +585,15 @@ NB_MODULE(_kernels, m) {
         .def(nb::new_(&make_clustered_index), nb::arg(), nb::arg().none(), nb::arg(), nb::arg(), nb::arg())
         .def("nearest", &nearest)
         .def("top_k", &top_k)
-        .def("scores", &scores);
+        .def("scores", &scores)
+        .def("counts", &counts);
     nb::class_<Int8Projection>(m, "Int8Projection")
         .def(nb::new_(&make_projection), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(), nb::arg())
         .def("encode", &encode_rows)
         .def("nearest", &nearest_of_rows)
         .def("rescored", &rescored_of_rows);
-    m.def("pack_signs", [](nb::handle scores, nb::handle intercept) {
-        const auto pack = in_float32(scores) ? &pack_signs_of<float> : &pack_signs_of<double>;
-        return pack(scores, intercept);
-    });
-    m.def("rescore", [](const HammingIndex& index, nb::handle scores, nb::handle intercept,
-                        std::size_t n_candidates, std::size_t k, int n_threads) {
-        const auto rescore = in_float32(scores) ? &rescore_of<float> : &rescore_of<double>;
-        return rescore(index, scores, intercept, {n_candidates, k}, n_threads);
-    });
-    m.def("widen", &widen_rows);
+    m.def("pack_signs", &pack_signs);
+    m.def("rescore", &rescore_scores);
 
     m.def("sparse_scores", &scores_of_sparse_rows);
     m.def("sparse_step", &step_of_sparse_rows);
@@ -609,7 +607,7 @@ NB_MODULE(_kernels, m) {
         .def("rows", &rows_of_texts);
     nb::class_<KeptProjection>(m, "SparseProjection")
         .def(nb::init<nb::handle, nb::handle, nb::handle, nb::handle, nb::handle>(), nb::arg(), nb::arg().none(),
-             nb::arg(), nb::arg().none(), nb::arg())
+             nb::arg(), nb::arg(), nb::arg())
         .def("scores", &KeptProjection::scores)
         .def("predict_texts", &KeptProjection::predict);
 
@@ -619,10 +617,11 @@ NB_MODULE(_kernels, m) {
         add(X, labels, row_weights, sums, n_threads);
     });
 
-    m.def("standardise", [](nb::handle X, nb::handle shift, nb::handle factor, int n_threads) {
+    m.def("standardise", [](nb::handle X, nb::handle rows, nb::handle shift, nb::handle factor, nb::handle out,
+                            int n_threads) {
         const auto run =
             AnyArray(X, "X", {kAny, kAny}).is("float32") ? &standardise_rows<float> : &standardise_rows<double>;
-        return run(X, shift, factor, n_threads);
+        run(X, rows, shift, factor, out, n_threads);
     });
 
     m.def("product", [](nb::handle a, bool a_transposed, nb::handle b, bool b_transposed, int n_threads) {

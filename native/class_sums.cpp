@@ -102,18 +102,21 @@ template void class_sums(const double*, std::size_t, std::size_t, const std::int
                          std::size_t, int);
 
 template <class Float>
-void standardise(const Float* x, std::size_t n, std::size_t n_features, const Float* shift, const Float* factor,
-                 Float* out, int n_threads) {
+void standardise(const Float* x, const std::intptr_t* rows, std::size_t n, std::size_t n_features, const Float* shift,
+                 const Float* factor, Float* out, int n_threads) {
     const RowKernels<Float>& loops = kernels().training;
     const std::size_t n_rows = std::max<std::size_t>(1, kValuesPerTask / std::max<std::size_t>(n_features, 1));
     parallel_for(chunks_of(n, n_rows), n_threads, [&](std::size_t task) {
         for (std::size_t i = task * n_rows; i < std::min(n, (task + 1) * n_rows); ++i) {
-            loops.standardise(x + i * n_features, shift, factor, out + i * n_features, n_features);
+            const Float* const row = x + static_cast<std::size_t>(rows[i]) * n_features;
+            loops.standardise(row, shift, factor, out + i * n_features, n_features);
         }
     });
 }
 
-template void standardise(const float*, std::size_t, std::size_t, const float*, const float*, float*, int);
-template void standardise(const double*, std::size_t, std::size_t, const double*, const double*, double*, int);
+template void standardise(const float*, const std::intptr_t*, std::size_t, std::size_t, const float*, const float*, float*,
+                          int);
+template void standardise(const double*, const std::intptr_t*, std::size_t, std::size_t, const double*, const double*, double*,
+                          int);
 
 }  // namespace bitclass

@@ -39,16 +39,6 @@ std::size_t first_bad_row(std::size_t n_rows, int n_threads, Visit visit) {
 
 }  // namespace
 
-void widen(const Features& halves, float* wide, int n_threads) {
-    const EncodeKernels& level = kernels().encode;
-    parallel_for(chunks_of(halves.n_rows, kEncodedRowsPerChunk), n_threads, [&](std::size_t chunk) {
-        const std::size_t end = std::min((chunk + 1) * kEncodedRowsPerChunk, halves.n_rows);
-        for (std::size_t i = chunk * kEncodedRowsPerChunk; i < end; ++i) {
-            level.widen(static_cast<const Half*>(halves.row(i)), halves.n_features, wide + i * halves.n_features);
-        }
-    });
-}
-
 Int8Projection::Int8Projection(const std::int8_t* weights, std::size_t n_features, std::size_t n_bits,
                                const double* thresholds, const double* steps, const float* centre,
                                const float* inverse_scale)
@@ -140,13 +130,12 @@ std::size_t predict_rescored(const Int8Projection& projection, const HammingInde
     });
 }
 
-template <class Float>
-std::size_t rescore(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
+std::size_t rescore(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
                     const HammingIndex& index, Rescoring rescoring, Found found, int n_threads) {
-    const ScoreKernels<Float>& level = kernels().encode;
+    const EncodeKernels& level = kernels().encode;
     const std::size_t stride = activation_stride(packed_width(n_bits));
     return first_bad_row(n, n_threads, [&](std::size_t start, std::size_t rows) {
-        const Float* const values = scores + start * n_bits;
+        const float* const values = scores + start * n_bits;
         std::vector<std::uint8_t> codes(rows * packed_width(n_bits));
         std::vector<std::int8_t> active(rows * stride);
         const std::size_t bad = level.pack(values, rows, n_bits, intercept, codes.data());
@@ -155,10 +144,5 @@ std::size_t rescore(const Float* scores, std::size_t n, std::size_t n_bits, cons
         return bad;
     });
 }
-
-template std::size_t rescore(const float*, std::size_t, std::size_t, const float*, const HammingIndex&, Rescoring,
-                             Found, int);
-template std::size_t rescore(const double*, std::size_t, std::size_t, const double*, const HammingIndex&, Rescoring,
-                             Found, int);
 
 }  // namespace bitclass

@@ -52,21 +52,15 @@ struct Int8Activations {
     std::size_t stride;
 };
 
-// Implemented by each SIMD level, for n rows of n_bits scores, float or double.
-template <class Float>
-struct ScoreKernels {
-    // Bit k of a row of codes is set if scores[k] + intercept[k] >= 0. Returns the first row with a
+// Implemented by each SIMD level.
+struct EncodeKernels {
+    // Codes of n rows of n_bits scores: a bit is set if scores[k] + intercept[k] >= 0. Returns the first row with a
     // non-finite score, or n.
-    std::size_t (*pack)(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
+    std::size_t (*pack)(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
                         std::uint8_t* codes);
     // Activations of the scores, rows `stride` bytes apart, zeros past the last bit.
-    void (*activate)(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
+    void (*activate)(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
                      std::int8_t* activations, std::size_t stride);
-};
-
-// Implemented by each SIMD level.
-struct EncodeKernels : ScoreKernels<float>, ScoreKernels<double> {
-    void (*widen)(const Half* values, std::size_t n, float* wide);
 
     // The int8 projection: its layout, with features and columns padded to multiples of a step, and the encoding of
     // rows [start, start + n), with int8_room bytes of scratch memory per padded feature. Encoding returns the first
@@ -86,9 +80,6 @@ struct EncodeKernels : ScoreKernels<float>, ScoreKernels<double> {
 constexpr std::size_t kEncodedRowsPerChunk = 96;
 
 inline std::size_t packed_width(std::size_t n_bits) { return (n_bits + 7) / 8; }
-
-// Converts rows of half floats to contiguous float32.
-void widen(const Features& halves, float* wide, int n_threads);
 
 // Encodes with eight-bit integers. encode_int8 of tests/native/reference.py defines the result.
 class Int8Projection {
@@ -139,9 +130,8 @@ std::size_t predict(const Int8Projection& projection, const HammingIndex& index,
 std::size_t predict_rescored(const Int8Projection& projection, const HammingIndex& index, const Features& features,
                              Rescoring rescoring, Found found, int n_threads);
 
-// The same from scores, n rows of n_bits, float or double.
-template <class Float>
-std::size_t rescore(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept,
+// The same from scores, n rows of n_bits.
+std::size_t rescore(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept,
                     const HammingIndex& index, Rescoring rescoring, Found found, int n_threads);
 
 }  // namespace bitclass

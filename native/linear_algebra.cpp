@@ -11,6 +11,7 @@ namespace bitclass {
 namespace {
 
 constexpr std::size_t kGramColumns = 1024;  // per tile
+constexpr std::size_t kMirrored = 32;
 // Triangular factors are halved down to this size: the rest of the work is products.
 constexpr std::size_t kSmall = 64;
 constexpr std::size_t kRowsPerPart = 192;
@@ -128,9 +129,13 @@ void add_gram(const Float* x, std::size_t n, std::size_t d, double* gram, int n_
             const std::size_t n_below = std::min(n_columns, row + r + 1 > column ? row + r + 1 - column : 0);
             for (std::size_t c = 0; c < n_below; ++c) sums[c] += static_cast<double>(part[r * n_columns + c]);
         }
-        for (std::size_t r = 0; r < n_rows; ++r) {  // mirrored
-            for (std::size_t c = column; c < std::min(end, row + r); ++c) {
-                gram[c * d + row + r] = gram[(row + r) * d + c];
+        // Mirrored in small squares: whole columns of a large matrix lie in the same places of the caches.
+        for (std::size_t r = row; r < row + n_rows; r += kMirrored) {
+            for (std::size_t c = column; c < std::min(end, r + kMirrored); c += kMirrored) {
+                const std::size_t last = std::min(r + kMirrored, row + n_rows);
+                for (std::size_t j = c; j < std::min({c + kMirrored, end, last}); ++j) {
+                    for (std::size_t i = std::max(r, j + 1); i < last; ++i) gram[j * d + i] = gram[i * d + j];
+                }
             }
         }
     });

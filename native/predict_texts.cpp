@@ -27,8 +27,7 @@ void predict_texts(const NgramExtractor& extractor, const SparseProjection& proj
             return;
         }
         std::vector<std::uint8_t> codes(n * packed_width(projection.n_bits));
-        const ScoreKernels<float>& level = kernels().encode;
-        level.pack(scores.data(), n, projection.n_bits, projection.intercept, codes.data());
+        kernels().encode.pack(scores.data(), n, projection.n_bits, projection.intercept, codes.data());
         index.nearest(codes.data(), n, found.from(start), 1);
     });
 }

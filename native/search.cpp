@@ -200,6 +200,36 @@ void HammingIndex::scores(const std::uint8_t* codes, std::size_t n, std::size_t 
     });
 }
 
+void HammingIndex::counts(const std::uint8_t* codes, std::size_t n, std::size_t n_bits, const std::int64_t* lists,
+                          std::size_t m, std::size_t width, std::int32_t* best, double* counts, int n_threads) const {
+    constexpr std::size_t kTables = 4;  // neighbours seldom wait for each other's counts
+    const std::int32_t most = static_cast<std::int32_t>(n_bits) + largest_even_;
+    by_chunks(codes, n, n_threads, [&](std::size_t start, std::size_t rows, const std::uint32_t* queries) {
+        std::vector<std::int32_t> scores(n_classes_);
+        std::vector<std::uint32_t> tables(kTables * width);
+        for (std::size_t i = 0; i < rows; ++i) {
+            const std::size_t row = start + i;
+            kernels_.scores(groups(), queries + i * n_bytes_, 1, most, scores.data());
+            for (std::size_t j = 0; j < m; ++j) {
+                scores[static_cast<std::size_t>(lists[row * m + j])] = std::numeric_limits<std::int32_t>::min();
+            }
+            const std::int32_t highest = *std::max_element(scores.begin(), scores.end());
+            best[row] = highest;
+            std::fill(tables.begin(), tables.end(), 0u);
+            for (std::size_t c = 0; c < n_classes_; ++c) {
+                const std::uint32_t below = static_cast<std::uint32_t>(highest) - static_cast<std::uint32_t>(scores[c]);
+                ++tables[c % kTables * width + std::min<std::size_t>(below / 2, width - 1)];
+            }
+            double* const found = counts + row * width;
+            for (std::size_t bin = 0; bin < width; ++bin) {
+                found[bin] = 0.0;
+                for (std::size_t table = 0; table < kTables; ++table) found[bin] += tables[table * width + bin];
+            }
+            found[width - 1] -= static_cast<double>(m);
+        }
+    });
+}
+
 void HammingIndex::prefetch_rows(const Candidates& candidates) const {
     const std::size_t row_length = chunks_of(n_bytes_, 8);
     for (std::size_t i = 0; i < candidates.size; ++i) {

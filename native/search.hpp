@@ -135,6 +135,11 @@ public:
     void scores(const std::uint8_t* codes, std::size_t n, std::size_t n_bits, std::int32_t* scores,
                 int n_threads) const;
 
+    // For each code, the best of the scores of the classes that are not on its list of m classes, without repetition,
+    // and how many of these are 0, 2, 4, ... below it; the last of `width` numbers counts all that are lower.
+    void counts(const std::uint8_t* codes, std::size_t n, std::size_t n_bits, const std::int64_t* lists, std::size_t m,
+                std::size_t width, std::int32_t* best, double* counts, int n_threads) const;
+
     // The best of the nearest classes by inner product with the real-valued code plus bias, both in steps of 1/127,
     // ordered by (score descending, nearer, class index). Activations are n rows of activation_stride(n_bytes()) bytes,
     // zeros past the last bit. Runs on the calling thread.

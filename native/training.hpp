@@ -16,8 +16,8 @@ void class_sums(const Float* x, std::size_t n, std::size_t n_features, const std
 
 // out = (x - shift) * factor for rows x (n, n_features).
 template <class Float>
-void standardise(const Float* x, std::size_t n, std::size_t n_features, const Float* shift, const Float* factor,
-                 Float* out, int n_threads);
+void standardise(const Float* x, const std::intptr_t* rows, std::size_t n, std::size_t n_features, const Float* shift,
+                 const Float* factor, Float* out, int n_threads);
 
 // Throws unless each label is in [0, n_classes).
 void require_classes(const std::intptr_t* labels, std::size_t n, std::size_t n_classes, const char* name);

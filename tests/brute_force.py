@@ -1,7 +1,5 @@
 """The objective by its definition, and the best of all 2^m sign vectors: slow and obvious."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Settings of all tests: threads, examples of Hypothesis, interrupts, short refinement."""
 
-from __future__ import annotations
-
 import os
 import signal
 

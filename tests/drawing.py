@@ -1,7 +1,5 @@
 """Images that are the same everywhere: made of integers, by NumPy alone."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -1,7 +1,5 @@
 """Problems to learn, and estimators that learned the same."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from bitclass import BinaryCodeClassifier

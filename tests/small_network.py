@@ -1,7 +1,5 @@
 """A network that describes images by random filters in a grid of blocks, made in milliseconds."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import shutil

@@ -1,7 +1,5 @@
 """`PackedModel.n_probe`: exact by default, and what remains exact when it is set."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

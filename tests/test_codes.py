@@ -48,9 +48,7 @@ def test_padding_bits_are_zero_and_the_sign_of_zero_is_plus_one():
     assert sign([0.0, -0.0, -1e-300]).tolist() == [1, 1, -1]
 
 
-# -------------------------------------------------------------------------------------------------
-# Distinct weights
-# -------------------------------------------------------------------------------------------------
+# -- Distinct weights
 
 
 def test_duplicate_weights_change_in_the_bit_of_least_cost():

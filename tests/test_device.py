@@ -80,9 +80,7 @@ assert not {"torch", "cupy", "array_api_compat"} & set(sys.modules)
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-# -------------------------------------------------------------------------------------------------
-# torch
-# -------------------------------------------------------------------------------------------------
+# -- torch
 
 
 @pytest.fixture(params=["cpu", "cuda"])

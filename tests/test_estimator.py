@@ -4,7 +4,6 @@ import copy
 import pickle
 import tracemalloc
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from scipy.sparse import csr_array, csr_matrix
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from threadpoolctl import threadpool_info
 
 import bitclass
 from bitclass import BinaryCodeClassifier, CodeWarning, ModelFileError
@@ -37,9 +35,7 @@ def fitted():
     return X, y, make(keep_sums=True).fit(X, y)
 
 
-# -------------------------------------------------------------------------------------------------
-# scikit-learn's conventions
-# -------------------------------------------------------------------------------------------------
+# -- scikit-learn's conventions
 
 # Weights in place of copies change which rows judge the model, and with them its calibration.
 EXPECTED_FAILURES = {
@@ -88,9 +84,7 @@ def test_copies_are_independent(fitted):
     assert_same_model(waiting.solve(), copied.solve())
 
 
-# -------------------------------------------------------------------------------------------------
-# Shapes and kinds of input
-# -------------------------------------------------------------------------------------------------
+# -- Shapes and kinds of input
 
 
 @pytest.mark.parametrize(
@@ -163,8 +157,6 @@ def test_labels_of_pandas_stay_what_they_are(fitted, dtype):
     for model in (make(refine=False).fit(X, series), make(refine=False).partial_fit(X, series)):
         assert model.classes_.tolist() == np.unique(labels).tolist()
         assert model.classes_.dtype.kind == series.dtype.kind
-    with pytest.raises(ValueError, match=f"y must not .* row {np.argmax(y == 0)}$"):
-        make().fit(X, series.mask(y == 0))
 
 
 def peak_of(call):
@@ -185,9 +177,7 @@ def test_float32_rows_are_never_copied_as_a_whole(weighted):
     assert peak < X.nbytes
 
 
-# -------------------------------------------------------------------------------------------------
-# Small and degenerate problems
-# -------------------------------------------------------------------------------------------------
+# -- Small and degenerate problems
 
 
 def test_one_row_per_class():
@@ -242,9 +232,7 @@ def test_features_of_any_magnitude_within_float32_can_be_learned(fitted):
     assert make().fit(moved, y).score(moved, y) > 0.95
 
 
-# -------------------------------------------------------------------------------------------------
-# Weights and priors
-# -------------------------------------------------------------------------------------------------
+# -- Weights and priors
 
 
 @pytest.mark.parametrize("weight", [1e-30, 0.25, 4.0, 1e30])
@@ -307,9 +295,7 @@ def test_groups_are_never_on_both_sides(fitted):
     assert 0 < report.n_judged < 450
 
 
-# -------------------------------------------------------------------------------------------------
-# Batches
-# -------------------------------------------------------------------------------------------------
+# -- Batches
 
 
 def in_batches(X, y, *weights, size=100):
@@ -470,9 +456,7 @@ def test_reading_never_trains_and_predicting_trains_once(fitted, monkeypatch):
     assert calls == [1, 1]
 
 
-# -------------------------------------------------------------------------------------------------
-# Bad input
-# -------------------------------------------------------------------------------------------------
+# -- Bad input
 
 X20 = np.random.default_rng(0).standard_normal((20, 4))
 Y20 = np.arange(20) % 3
@@ -682,7 +666,7 @@ def test_rows_that_are_not_finite_or_not_numbers_are_refused(kernel):
             predict([["a", "b", "c", "d"]])
 
 
-@pytest.mark.parametrize("dtype", ["string", "category", "float64"])
+@pytest.mark.parametrize("dtype", ["string", "category", "float64", "Int64"])
 def test_missing_labels_of_pandas_are_named_with_their_row(dtype):
     pandas = pytest.importorskip("pandas")
     labels = pandas.Series(["1", "2", None, "4"] * 5, dtype="string").astype(dtype)
@@ -737,9 +721,7 @@ def test_warnings_point_at_the_line_of_the_caller(way):
     assert {(each.category, each.filename) for each in ours} == {(CodeWarning, __file__)}
 
 
-# -------------------------------------------------------------------------------------------------
-# Determinism, threads, progress
-# -------------------------------------------------------------------------------------------------
+# -- Determinism, threads, progress
 
 
 def test_the_seed_and_nothing_else_decides(fitted):
@@ -747,19 +729,6 @@ def test_the_seed_and_nothing_else_decides(fitted):
     one, same, other = (make(random_state=seed).fit(X, y) for seed in (0, 0, 1))
     assert_same_model(one, same)
     assert not np.array_equal(one.weights_, other.weights_)
-
-
-def test_training_in_several_threads_does_not_leave_blas_limited(fitted):
-    X, y, _ = fitted
-
-    def blas_threads():
-        pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
-        return {pool["filepath"]: pool["num_threads"] for pool in pools}
-
-    before = blas_threads()
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda seed: make(n_jobs=1, refine=False).fit(X, y), range(8)))
-    assert blas_threads() == before
 
 
 def test_verbose_prints_and_the_callback_stops(capsys):
@@ -777,9 +746,7 @@ def test_verbose_prints_and_the_callback_stops(capsys):
     assert make(max_time=1e-9).fit(X, y).report_.epochs == ()
 
 
-# -------------------------------------------------------------------------------------------------
-# Files
-# -------------------------------------------------------------------------------------------------
+# -- Files
 
 
 def test_a_loaded_estimator_is_fitted(tmp_path, fitted):

@@ -266,9 +266,7 @@ def test_huge_headers_are_refused(refused, header):
     refused(join(header[: 4 << 20], b""), None)
 
 
-# -------------------------------------------------------------------------------------------------
-# Files that are truncated, damaged at random, or claim more than they contain
-# -------------------------------------------------------------------------------------------------
+# -- Files that are truncated, damaged at random, or claim more than they contain
 
 
 def test_every_truncation_and_every_flipped_byte_is_refused(tmp_path):
@@ -339,9 +337,7 @@ def test_only_regular_files_are_read(tmp_path):
             load("/dev/zero")
 
 
-# -------------------------------------------------------------------------------------------------
-# What a model file names
-# -------------------------------------------------------------------------------------------------
+# -- What a model file names
 
 
 @pytest.mark.parametrize("name", ["/etc/hostname", "../../etc/hostname", "C:\\net.onnx", ".", ".."])

@@ -140,9 +140,7 @@ def test_the_best_score_is_that_of_the_predicted_class(given):
     assert known.score(X, model.predict(X)) == 1.0
 
 
-# -------------------------------------------------------------------------------------------------
-# Unknown classes
-# -------------------------------------------------------------------------------------------------
+# -- Unknown classes
 
 
 def known_model(labels, **given):

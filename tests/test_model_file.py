@@ -68,9 +68,7 @@ def assert_same_model(a, b, X):
     np.testing.assert_array_equal(a.predict_proba(X), b.predict_proba(X))
 
 
-# -------------------------------------------------------------------------------------------------
-# Round trips
-# -------------------------------------------------------------------------------------------------
+# -- Round trips
 
 
 @pytest.mark.parametrize("kind", LABELS)
@@ -191,9 +189,7 @@ def test_a_model_that_cannot_be_loaded_again_is_not_saved(tmp_path, change, mess
     assert os.listdir(tmp_path) == []
 
 
-# -------------------------------------------------------------------------------------------------
-# The format
-# -------------------------------------------------------------------------------------------------
+# -- The format
 
 
 @pytest.mark.parametrize("name", EXPECTED)

@@ -61,14 +61,6 @@ std::uint8_t bits_of_8(const float* scores, const float* intercept) {
     const __m256 sum = _mm256_add_ps(_mm256_loadu_ps(scores), _mm256_loadu_ps(intercept));
     return static_cast<std::uint8_t>(_mm256_movemask_ps(_mm256_cmp_ps(sum, _mm256_setzero_ps(), _CMP_GE_OQ)));
 }
-std::uint8_t bits_of_8(const double* scores, const double* intercept) {
-    int bits = 0;
-    for (int part = 0; part < 2; ++part) {
-        const __m256d sum = _mm256_add_pd(_mm256_loadu_pd(scores + 4 * part), _mm256_loadu_pd(intercept + 4 * part));
-        bits |= _mm256_movemask_pd(_mm256_cmp_pd(sum, _mm256_setzero_pd(), _CMP_GE_OQ)) << 4 * part;
-    }
-    return static_cast<std::uint8_t>(bits);
-}
 
 // The byte products of AVX2 saturate, so rows and weights are held in 16 bits, where pairs of
 // products are exact.

@@ -123,10 +123,6 @@ std::uint8_t bits_of_8(const float* scores, const float* intercept) {
     const __m256 sum = _mm256_add_ps(_mm256_loadu_ps(scores), _mm256_loadu_ps(intercept));
     return _mm256_cmp_ps_mask(sum, _mm256_setzero_ps(), _CMP_GE_OQ);
 }
-std::uint8_t bits_of_8(const double* scores, const double* intercept) {
-    const __m512d sum = _mm512_add_pd(_mm512_loadu_pd(scores), _mm512_loadu_pd(intercept));
-    return _mm512_cmp_pd_mask(sum, _mm512_setzero_pd(), _CMP_GE_OQ);
-}
 
 // VNNI multiplies unsigned by signed bytes, four features at a time.
 struct Tile {

@@ -56,13 +56,11 @@ __attribute__((noinline)) void activate_sums(const std::int32_t* __restrict__ su
 }
 
 // Activations from the scores of n rows, written `stride` bytes apart.
-template <class Float>
-void activate(const Float* __restrict__ scores, std::size_t n, std::size_t n_bits, const Float* __restrict__ intercept,
+void activate(const float* __restrict__ scores, std::size_t n, std::size_t n_bits, const float* __restrict__ intercept,
               std::int8_t* __restrict__ activations, std::size_t stride) {
     for (std::size_t i = 0; i < n; ++i) {
         for (std::size_t k = 0; k < n_bits; ++k) {
-            const auto value = static_cast<float>(scores[i * n_bits + k] + intercept[k]);
-            activations[i * stride + k] = activation(clamped(value));
+            activations[i * stride + k] = activation(clamped(scores[i * n_bits + k] + intercept[k]));
         }
         for (std::size_t k = n_bits; k < stride; ++k) activations[i * stride + k] = 0;
     }
@@ -71,25 +69,21 @@ void activate(const Float* __restrict__ scores, std::size_t n, std::size_t n_bit
 // -- Packing of scores
 
 // Whether all scores plus intercepts are finite.
-template <class Float>
-bool all_finite(const Float* scores, std::size_t n, const Float* intercept) {
-    using Bits = std::conditional_t<sizeof(Float) == 4, std::int32_t, std::int64_t>;
-    constexpr Bits kMagnitude = std::numeric_limits<Bits>::max();  // all but the sign
-    constexpr Float kInfinity = std::numeric_limits<Float>::infinity();
-    Bits limit, largest = 0;
-    std::memcpy(&limit, &kInfinity, sizeof(limit));
+bool all_finite(const float* scores, std::size_t n, const float* intercept) {
+    constexpr std::int32_t kMagnitude = std::numeric_limits<std::int32_t>::max();  // all but the sign
+    constexpr std::int32_t kInfinity = 0x7f800000;
+    std::int32_t largest = 0;
     for (std::size_t k = 0; k < n; ++k) {
-        const Float score = scores[k] + intercept[k];
-        Bits bits;
+        const float score = scores[k] + intercept[k];
+        std::int32_t bits;
         std::memcpy(&bits, &score, sizeof(bits));
         bits &= kMagnitude;
         largest = bits > largest ? bits : largest;
     }
-    return largest < limit;
+    return largest < kInfinity;
 }
 
-template <class Float>
-std::size_t pack(const Float* scores, std::size_t n, std::size_t n_bits, const Float* intercept, std::uint8_t* codes) {
+std::size_t pack(const float* scores, std::size_t n, std::size_t n_bits, const float* intercept, std::uint8_t* codes) {
     const std::size_t whole = n_bits / 8;
     std::size_t first_bad = n;
     for (std::size_t i = 0; i < n; ++i, scores += n_bits) {
@@ -97,18 +91,9 @@ std::size_t pack(const Float* scores, std::size_t n, std::size_t n_bits, const F
         for (std::size_t byte = 0; byte < whole; ++byte) {
             *codes++ = bits_of_8(scores + 8 * byte, intercept + 8 * byte);
         }
-        if (n_bits % 8 != 0) *codes++ = reached(scores + 8 * whole, intercept + 8 * whole, Float{1}, n_bits % 8);
+        if (n_bits % 8 != 0) *codes++ = reached(scores + 8 * whole, intercept + 8 * whole, 1.0f, n_bits % 8);
     }
     return first_bad;
-}
-
-void widen(const Half* values, std::size_t n, float* wide) {
-    std::size_t j = 0;
-    for (; j + kFloats <= n; j += kFloats) store(wide + j, floats_of(values + j));
-    Half last[kFloats] = {};
-    for (std::size_t k = j; k < n; ++k) last[k - j] = values[k];
-    const Floats wide_last = floats_of(last);
-    std::memcpy(wide + j, &wide_last, (n - j) * sizeof(float));
 }
 
 // -- Eight-bit integers
@@ -428,9 +413,8 @@ std::size_t encode_features(const Int8Panels& panels, const Features& features, 
 }
 
 constexpr EncodeKernels kEncodeKernels = {
-    {&pack<float>, &activate<float>},
-    {&pack<double>, &activate<double>},
-    &widen,
+    &pack,
+    &activate,
     Tile::kStep,
     Tile::kMinColumns,
     sizeof(Tile::Weight),

@@ -46,6 +46,8 @@ float float_of(Half x) {
 
 Floats floats_of(const Half* x) { return Floats{float_of(x[0]), float_of(x[1]), float_of(x[2]), float_of(x[3])}; }
 
+std::uint8_t bits_of_8(const float* scores, const float* intercept) { return reached(scores, intercept, 1.0f); }
+
 // Compilers have instructions for sums of products of 16-bit integers.
 struct Tile : ColumnTile<std::int16_t> {
     static void multiply(const Row* row, std::size_t n_padded, const Weight* panel, std::size_t columns,

@@ -10,7 +10,7 @@
 //   lowest_bits      the lowest n bits of a mask
 //   product_of       the inner product of a class, as a row of bits, and activations
 //   products         the same for 16 classes
-// A level also defines `Tile`, see encode_loops.hpp, and overloads of floats_of and bits_of_8.
+// A level also defines `Tile`, see encode_loops.hpp, bits_of_8, and overloads of floats_of.
 
 template <class Lane>
 using Vector __attribute__((vector_size(kVectorBytes))) = Lane;
@@ -52,12 +52,6 @@ inline std::uint8_t reached(const Score* scores, const Shift* shifts, Shift fact
     unsigned bits = 0;
     for (std::size_t k = 0; k < n; ++k) bits |= unsigned{scores[k] + shifts[k] * factor >= 0} << k;
     return static_cast<std::uint8_t>(bits);
-}
-
-// Mask of the scores, of 8, float or double, that are at least 0 with their intercepts.
-template <class Float>
-inline std::uint8_t bits_of_8(const Float* scores, const Float* intercept) {
-    return reached(scores, intercept, Float{1});
 }
 
 template <class Isa>

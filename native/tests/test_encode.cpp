@@ -85,34 +85,36 @@ void check_int8(const Problem& p, bool standardise, int n_threads) {
     CHECK(indices == searched);
 }
 
-template <class Float>
 void check_pack(std::size_t n, std::size_t r) {
     Random random(static_cast<unsigned>(n * 1009 + r));
-    std::vector<Float> scores, intercept;
-    for (std::size_t i = 0; i < n * r; ++i) scores.push_back(static_cast<Float>(random.integer(-2, 2)));
-    for (std::size_t k = 0; k < r; ++k) intercept.push_back(static_cast<Float>(random.integer(-1, 1)));
+    std::vector<float> scores, intercept;
+    for (std::size_t i = 0; i < n * r; ++i) scores.push_back(static_cast<float>(random.integer(-2, 2)));
+    for (std::size_t k = 0; k < r; ++k) intercept.push_back(static_cast<float>(random.integer(-1, 1)));
     std::vector<std::uint8_t> codes(n * packed_width(r), 0xff);
-    const ScoreKernels<Float>& level = kernels().encode;
-    level.pack(scores.data(), n, r, intercept.data(), codes.data());
+    kernels().encode.pack(scores.data(), n, r, intercept.data(), codes.data());
     check_padding(codes, n, r);
     for (std::size_t i = 0; i < n; ++i) {
         for (std::size_t k = 0; k < r; ++k) CHECK(bit_of(codes, i, k, r) == (scores[i * r + k] + intercept[k] >= 0));
     }
 }
 
-void check_widen() {
+// Rows of halves of about the same size are encoded as the floats that they stand for.
+void check_halves() {
+    const std::size_t d = 16, n = 0x7c00 / d, r = 40;
+    const Problem p(1, d, r);
+    const Int8Projection projection(p.weights.data(), d, r, p.thresholds.data(), p.steps.data(), nullptr, nullptr);
     std::vector<Half> halves;
-    for (unsigned bits = 0; bits < 0x7c00; ++bits) halves.push_back({static_cast<std::uint16_t>(bits)});
-    const std::size_t n = halves.size() - 3;  // not a multiple of the register size
-    std::vector<float> wide(n);
-    widen({halves.data(), Features::Type::float16, 1, n, 0}, wide.data(), 1);
-    for (unsigned bits = 0; bits < n; ++bits) {
+    std::vector<float> floats;
+    for (unsigned bits = 0; bits < 0x7c00; ++bits) {
         const int exponent = static_cast<int>(bits >> 10);
         const float fraction = static_cast<float>(bits & 0x3ff);
-        const float expected =
-            exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024.0f + fraction, exponent - 25);
-        CHECK(wide[bits] == expected);
+        halves.push_back({static_cast<std::uint16_t>(bits)});
+        floats.push_back(exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024.0f + fraction, exponent - 25));
     }
+    std::vector<std::uint8_t> found(n * packed_width(r)), expected(n * packed_width(r));
+    projection.encode({halves.data(), Features::Type::float16, n, d, 2 * d}, found.data(), 1);
+    projection.encode({floats.data(), Features::Type::float32, n, d, 4 * d}, expected.data(), 1);
+    CHECK(found == expected);
 }
 
 }  // namespace
@@ -127,10 +129,10 @@ void test_encode() {
     }
     check_int8(Problem(300, 70, 20), true, 3);
     for (const std::size_t r : {1, 7, 8, 64, 99}) {
-        check_pack<float>(11, r);
-        check_pack<double>(200, r);
+        check_pack(11, r);
+        check_pack(200, r);
     }
-    check_widen();
+    check_halves();
 }
 
 }  // namespace bitclass::tests

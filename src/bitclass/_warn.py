@@ -6,20 +6,12 @@ import sys
 import warnings
 from types import FrameType
 
-__all__ = ["how_to_install", "printable", "warn"]
-
 # Packages to skip: this one, and what may lie between it and the user's code.
 _PACKAGES = ("bitclass", "contextlib", "sklearn")
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Issue a warning at the first frame outside this package and scikit-learn.
-
-    Parameters
-    ----------
-    message : str
-    category : type of Warning
-    """
+    """Issue a warning at the first frame outside this package and scikit-learn."""
     level = 2
     frame = sys._getframe(1)
     while frame.f_back is not None and _package(frame) in _PACKAGES:
@@ -35,20 +27,13 @@ def _package(frame: FrameType) -> str:
 def how_to_install(extra: str) -> str:
     """The end of a message about a missing library: how to install the extra that has it.
 
-    Parameters
-    ----------
-    extra : str
-        Name of an extra, or several joined by commas.
+    `extra` is the name of an extra, or several joined by commas.
     """
     return f'install it in the checkout with: pip install ".[{extra}]"'
 
 
 def printable(text: str) -> str:
     r"""Escape what cannot be printed or would control the terminal, such as bytes of file names.
-
-    Parameters
-    ----------
-    text : str
 
     Examples
     --------

@@ -13,30 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Features",
-    "RowError",
-    "are_texts",
-    "as_features",
-    "check_finite",
-    "class_blocks",
-    "compute_dtype",
-    "dense_rows",
-    "first_not_finite",
-    "frame_columns",
-    "is_on_gpu",
-    "on_host",
-    "row_blocks",
-    "row_slices",
-    "sample_rows",
-    "signs",
-]
-
 # NDArray, scipy.sparse CSR or `_native.SparseRows`; prediction must not import SciPy.
 Features = Any
 
 _BLOCK_BYTES = 4 << 20
-_CLASSES_PER_BLOCK = 1 << 14
+_CLASSES_PER_BLOCK = 1 << 12
 _EXACT_IN_FLOAT32 = frozenset("?bBhHef")
 # The number of the CPU among the devices of DLPack.
 _DLPACK_CPU = 1

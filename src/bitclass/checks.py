@@ -24,18 +24,6 @@ from bitclass.labels import check_label_kinds
 from bitclass.predictor import ACCEPTED
 from bitclass.training.settings import Settings
 
-__all__ = [
-    "PARAMETER_CONSTRAINTS",
-    "check_class_count",
-    "check_class_weight",
-    "check_classes",
-    "check_groups",
-    "check_prior",
-    "check_rows",
-    "is_wide",
-    "settings_of",
-]
-
 # Wider rows are whitened by the diagonal of their scatter: sums over all pairs of features would
 # take 8 d^2 bytes and d^3 operations. The limit is lower for sparse rows, as sums need dense ones.
 MAX_DENSE_FEATURES, MAX_DENSE_FEATURES_OF_SPARSE = 8192, 2048
@@ -65,12 +53,7 @@ PARAMETER_CONSTRAINTS: dict[str, Any] = {
 
 
 def settings_of(parameters: Mapping[str, Any]) -> Settings:
-    """Convert the parameters of the estimator to training settings.
-
-    Parameters
-    ----------
-    parameters : mapping, as returned by `BinaryCodeClassifier.get_params`
-    """
+    """Convert the parameters of the estimator, as `get_params` returns them, to settings."""
     effective_threads(parameters["n_jobs"])
     rescore = parameters["rescore"]
     if rescore is True:
@@ -240,12 +223,7 @@ def _class_weights(
 ) -> NDArray[np.float64]:
     """Class weights (C,): from a dict, with 1 for classes not in it, or balanced.
 
-    Parameters
-    ----------
-    class_weight : dict or "balanced"
-    classes : (C,) labels
-    y : (n,) class index of each sample
-    weights : (n,) sample weights, which "balanced" takes into account
+    `y` (n,) are class indices; "balanced" takes the sample weights (n,) into account.
     """
     if isinstance(class_weight, str):
         totals = np.bincount(y, weights=weights, minlength=len(classes))

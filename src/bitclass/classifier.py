@@ -38,8 +38,6 @@ from bitclass.training.settings import Settings
 from bitclass.training.sums import Collected, Sums, random_sample, standardisation
 from bitclass.training.sums_file import load_sums, remove_sums, save_sums, sums_path
 
-__all__ = ["BinaryCodeClassifier"]
-
 # Size of the sample of rows that is kept with the sums for later batches.
 _KEPT_BYTES = 64 << 20
 # Number of rows from which the standardisation of similarities to the anchors is estimated.
@@ -48,22 +46,13 @@ _ROWS_FOR_SIMILARITIES = 10_000
 
 @dataclass(frozen=True)
 class _State:
-    """Fitted state of an estimator, always replaced as a whole.
+    """Fitted state of an estimator, always replaced as a whole."""
 
-    Attributes
-    ----------
-    parameters : dict, the estimator's parameters when rows were last added
-    collected : what training continues from, or None if it was not kept
-    fitted : Fitted, or None before the first `solve`
-    classes : (C,) labels
-    is_solved : bool, whether the model is up to date with the rows
-    """
-
-    parameters: dict[str, Any]
-    collected: Collected | None
-    fitted: Fitted | None
-    classes: NDArray[Any]
-    is_solved: bool
+    parameters: dict[str, Any]  # of the estimator when rows were last added
+    collected: Collected | None  # what training continues from, if it was kept
+    fitted: Fitted | None  # None before the first `solve`
+    classes: NDArray[Any]  # (C,) labels
+    is_solved: bool  # whether the model is up to date with the rows
 
 
 class BinaryCodeClassifier(PackedPredictor):
@@ -234,9 +223,7 @@ class BinaryCodeClassifier(PackedPredictor):
         self.random_state = random_state
         self.verbose = verbose
 
-    # ---------------------------------------------------------------------------------------------
-    # Training
-    # ---------------------------------------------------------------------------------------------
+    # -- Training
 
     def fit(
         self,
@@ -252,6 +239,7 @@ class BinaryCodeClassifier(PackedPredictor):
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
+            Rows; for `TextClassifier` an iterable of n_samples str or bytes.
         y : array-like of shape (n_samples,)
         sample_weight : array-like of shape (n_samples,), optional
         groups : array-like of shape (n_samples,), optional
@@ -262,7 +250,8 @@ class BinaryCodeClassifier(PackedPredictor):
             Called after each epoch of refinement with an object that has the attributes `epoch`,
             `n_epochs`, `accuracy` (on the held-out rows) and `objective` (mean cross-entropy of
             the training rows). If it returns True, refinement stops and the model is judged as
-            it is.
+            it is. Fewer than 1,000 rows are judged in folds first: it is then called when the
+            model of all rows is refined, if that is to be.
 
         Returns
         -------
@@ -271,6 +260,7 @@ class BinaryCodeClassifier(PackedPredictor):
         """
         with self._unchanged_on_error():
             settings = self._checked_settings(callback)
+            X = self._rows_of(X, is_first=True)
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=True)
             check_class_weight(self.class_weight, labels)
             of_groups = None if groups is None else check_groups(groups, X.shape[0])
@@ -302,9 +292,9 @@ class BinaryCodeClassifier(PackedPredictor):
         Parameters
         ----------
         batches : callable or iterable
-            Yields tuples of X and y, or of X, y and sample_weight. With a kernel it must be a
-            callable that returns a new iterator each time, as the anchors are drawn from a sample
-            of all rows first.
+            Yields tuples of X and y, or of X, y and sample_weight. With a kernel, or for texts, it
+            must be a callable that returns a new iterator each time, as anchors are drawn from a
+            sample of all rows, and n-grams counted, before rows are summed.
         feature_names : sequence of str, optional
             Names of the features.
         callback : callable, optional
@@ -330,6 +320,7 @@ class BinaryCodeClassifier(PackedPredictor):
         """
         with self._unchanged_on_error():
             settings = self._checked_settings(callback, in_batches=True)
+            batches = self._batches_of_rows(batches)
             self.__dict__.pop("feature_names_in_", None)
             collected: Collected | None = None
             with training_threads(self.n_jobs):
@@ -348,6 +339,14 @@ class BinaryCodeClassifier(PackedPredictor):
             if feature_names is not None:
                 self.feature_names_in_ = np.array([str(name) for name in feature_names], object)
         return self
+
+    def _rows_of(self, X: Any, *, is_first: bool) -> Features:
+        """What `fit` and `partial_fit` take as rows; other input is converted by subclasses."""
+        return X
+
+    def _batches_of_rows(self, batches: Any) -> Any:
+        """The same for the batches of `fit_batches`."""
+        return batches
 
     def _checked_batches(self, batches: Any) -> Iterator[tuple[Any, ...]]:
         """Rows, labels and weights of each batch without rows of weight 0, and all its classes."""
@@ -390,6 +389,7 @@ class BinaryCodeClassifier(PackedPredictor):
         Parameters
         ----------
         X : array-like or CSR matrix of shape (n_samples, n_features)
+            Rows; for `TextClassifier` an iterable of n_samples str or bytes.
         y : array-like of shape (n_samples,)
             Labels; a batch may contain classes not seen before.
         classes : array-like of shape (n_classes,), optional
@@ -404,6 +404,9 @@ class BinaryCodeClassifier(PackedPredictor):
         with self._unchanged_on_error():
             settings = self._checked_settings(in_batches=True)
             is_first, parameters = not self.__sklearn_is_fitted__(), self.get_params(deep=False)
+            if not is_first:
+                self._require_sums(ValueError)  # before the work
+            X = self._rows_of(X, is_first=is_first)
             X, labels, weights = check_rows(self, X, y, sample_weight, reset=is_first)
             known = check_classes(classes, labels)
             known = np.unique(labels) if known is None else np.union1d(known, np.unique(labels))
@@ -490,7 +493,11 @@ class BinaryCodeClassifier(PackedPredictor):
             if settings.kernel:
                 random = np.random.RandomState(settings.seed % 2**32)
                 n_anchors = anchor_count(settings.n_anchors, *X.shape)
-                anchors = choose_anchors(X, n_anchors, settings.gamma, centre, scale, random)
+                # The first batch of `partial_fit` does not tell what later ones contain.
+                anchors = choose_anchors(
+                    *(X, n_anchors, settings.gamma, centre, scale, random),
+                    ignore_constant=max_bytes is None,
+                )
                 some = sample_rows(X.shape[0], _ROWS_FOR_SIMILARITIES)
                 similarities = anchors.similarities(dense_rows(X, some))
                 centre, scale = standardisation(similarities, weights[some])
@@ -571,9 +578,7 @@ class BinaryCodeClassifier(PackedPredictor):
             fitted.model.summary = make_summary(self._state.parameters, fitted.report, names)
         return fitted.model
 
-    # ---------------------------------------------------------------------------------------------
-    # Attributes
-    # ---------------------------------------------------------------------------------------------
+    # -- Attributes
 
     def _solved(self) -> Fitted:
         """The result of training, for attributes: reading them does not train."""
@@ -605,9 +610,7 @@ class BinaryCodeClassifier(PackedPredictor):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_state")
 
-    # ---------------------------------------------------------------------------------------------
-    # Files
-    # ---------------------------------------------------------------------------------------------
+    # -- Files
 
     def __getstate__(self) -> dict[str, Any]:
         """State for pickling: without the sums, unless the model is not yet solved."""

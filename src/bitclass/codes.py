@@ -21,17 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitclass._warn import warn
 
-__all__ = [
-    "MAX_BITS",
-    "CodeWarning",
-    "hamming",
-    "make_distinct",
-    "pack",
-    "packed_width",
-    "sign",
-    "unpack",
-]
-
 #: Maximum code length: half margins have 16 bits (native/paper/paper.hpp).
 MAX_BITS = 8191
 # With this many bits beyond 2 log2(C), some two of C random codes are equal in one of 256 models.

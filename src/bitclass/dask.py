@@ -46,8 +46,6 @@ try:
 except ImportError as error:  # pragma: no cover - only without the extra
     raise ImportError(f"training on a cluster requires Dask; {how_to_install('dask')}") from error
 
-__all__ = ["ClusterError", "DaskBinaryCodeClassifier", "PartitionError"]
-
 # Rows from which standardisation and anchors are computed, and the partitions that give them.
 SAMPLE_ROWS, SAMPLE_PARTITIONS = 10_000, 64
 # Maximum size of this sample, and of the rows for refinement, in the memory of the client.
@@ -256,9 +254,7 @@ def _answers(
         return found if isinstance(found, tuple) else (found,)
 
 
-# -------------------------------------------------------------------------------------------------
-# Training
-# -------------------------------------------------------------------------------------------------
+# -- Training
 
 
 @dataclass(frozen=True)
@@ -366,9 +362,7 @@ def _collected_bytes(collected: Collected) -> int:
     return int(sums) + sum(part.nbytes for part in (*collected._waiting, *collected._sampled))
 
 
-# -------------------------------------------------------------------------------------------------
-# Partitions
-# -------------------------------------------------------------------------------------------------
+# -- Partitions
 
 
 @dataclass(frozen=True)
@@ -499,9 +493,7 @@ def _groups(
     return [[partitions[i] for i in sorted(group)] for group in groups.values() if group]
 
 
-# -------------------------------------------------------------------------------------------------
-# The cluster
-# -------------------------------------------------------------------------------------------------
+# -- The cluster
 
 
 def _current_client() -> Client:

@@ -18,8 +18,6 @@ from torch.utils.dlpack import from_dlpack
 
 from bitclass._native.prediction import QUANTISED_MAX
 
-__all__ = ["DeviceModel", "predict"]
-
 Tensor = Any  # torch, which is optional, need not be installed to check types
 
 # Classes per group: the best of each group are compared first.

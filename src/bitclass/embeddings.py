@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from bitclass.storage import check_extractor, extractor_of
 
-__all__ = ["SentenceEmbeddings", "recorded_embeddings"]
-
 # Module, class and constructor of each library; both load a model by name or folder.
 _LIBRARIES = {
     "model2vec": ("model2vec", "StaticModel", "from_pretrained"),
@@ -117,21 +115,10 @@ def recorded_embeddings(
     *,
     allow_external: bool = False,
 ) -> SentenceEmbeddings | None:
-    """Restore the sentence embeddings that a model was trained with.
+    """Restore the sentence embeddings that a model was trained with; None if there were none.
 
-    Parameters
-    ----------
-    summary : mapping
-        Summary of a `PackedModel`; it may be untrusted.
-    folder : path-like, optional
-        Folder of the model file, in which the embeddings are looked for.
-    allow_external : bool, default=False
-        Whether the model may be in any folder, or downloaded: see `storage.check_extractor`.
-
-    Returns
-    -------
-    SentenceEmbeddings or None
-        None if the model was trained on other features.
+    They are looked for in the `folder` of the model file, whose summary may be untrusted. With
+    `allow_external`, they may be anywhere, or downloaded: see `storage.check_extractor`.
     """
     entry = extractor_of(summary)
     if entry is None or entry["kind"] not in _LIBRARIES:

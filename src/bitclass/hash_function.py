@@ -17,23 +17,12 @@ from bitclass._native import (
     QuantisedProjection,
     SparseRows,
     _kernels,
+    product,
     quantise,
 )
 from bitclass._native.ngrams import TEXTS_PER_CHUNK, HashedTexts, NgramFeatures
 from bitclass._native.prediction import QUANTISED_MAX, threads_for
 from bitclass.arrays import Features, RowError, check_finite, dense_rows
-
-__all__ = [
-    "MAX_COLUMNS",
-    "MAX_GAMMA",
-    "MAX_IN_FOUR_BITS",
-    "MAX_STANDARDISED",
-    "MIN_GAMMA",
-    "FeatureBlock",
-    "HashFunction",
-    "RbfAnchors",
-    "squared_distances",
-]
 
 #: Range of the kernel coefficient.
 MIN_GAMMA, MAX_GAMMA = 1e-30, 1e30
@@ -49,8 +38,7 @@ _MAX_TABLE_COLUMNS = 1 << 20
 _KERNEL_TYPES = tuple(np.dtype(kind) for kind in (np.float32, np.float64, np.float16))
 # Rows per kernel call, so that Ctrl-C is handled between calls.
 _ROWS_PER_BLOCK = 1 << 16
-# Scores per block, which stay in the last-level cache between product and packing. Smaller blocks
-# would synchronise the BLAS threads more often.
+# Scores per block, which stay in the last-level cache between product and packing.
 _SCORES_PER_BLOCK = 1 << 20
 # Features per block that has to be copied or converted.
 _FEATURES_PER_BLOCK = 1 << 21
@@ -127,7 +115,7 @@ class RbfAnchors:
         # Squares of larger numbers would overflow. NaN is kept, and rejected later.
         Z = np.clip(unclipped, -MAX_STANDARDISED, MAX_STANDARDISED, out=unclipped)
         Z = Z.astype(np.float32, copy=False)
-        similarities: NDArray[np.float32] = Z @ self._factors
+        similarities: NDArray[np.float32] = product(Z, self._factors)
         similarities -= self._lengths
         similarities -= np.float32(self.gamma) * np.einsum("nd,nd->n", Z, Z)[:, None]
         np.minimum(similarities, 0.0, out=similarities)  # rounding must not make distances negative
@@ -137,16 +125,10 @@ class RbfAnchors:
 
 @dataclass(slots=True)
 class FeatureBlock:
-    """A block of features f(x), to which P is applied.
+    """A block of features f(x), to which P is applied."""
 
-    Attributes
-    ----------
-    first_row : int, index in X of the first row
-    features : (n, d) float16, float32 or float64, or SparseRows
-    """
-
-    first_row: int
-    features: Any
+    first_row: int  # its index in X
+    features: Any  # (n, d) float16, float32 or float64, or SparseRows
 
     @property
     def rows(self) -> slice:
@@ -168,9 +150,7 @@ class HashFunction:
         single value costs the others their digits.
     precision : {"int8", "float32"}
         "int8" quantises rows on the fly and computes in integers, several times faster; for
-        Gaussian features about one bit in 260 differs. "float32" computes with NumPy's product. If
-        a score is closer to zero than its rounding error, a row may then get a different bit alone
-        than in a batch.
+        Gaussian features about one bit in 260 differs.
     anchors : RbfAnchors, optional
         Rows are hashed by their similarities to these d anchors, always in float32.
     quantised : QuantisedProjection, optional
@@ -203,7 +183,7 @@ class HashFunction:
         columns: NDArray[np.int32] | None = None,
         n_features: int | None = None,
     ) -> None:
-        self.projection = projection
+        self.projection = np.ascontiguousarray(projection)
         self.intercept = intercept
         self.centre = centre
         self.scale = scale
@@ -219,7 +199,7 @@ class HashFunction:
             n_features = projection.shape[0] if anchors is None else anchors.n_features
         self.n_features = n_features
         self._saved_quantised = quantised
-        # Scores are computed by one of these, or by NumPy's product.
+        # Scores are computed by one of these, or by a product in float32.
         self._int8: _kernels.Int8Projection | None = None
         self._sparse: _kernels.SparseProjection | None = None
         with np.errstate(over="ignore"):  # rejected below, or with the scores
@@ -285,14 +265,6 @@ class HashFunction:
 
         The unit is the one of the smallest squared error, or the mean magnitude of the entries of a
         column. The kernels compute with such entries as they do with eight bits.
-
-        Parameters
-        ----------
-        bits : {4, 1}
-
-        Returns
-        -------
-        HashFunction
         """
         if self.columns is None:
             raise ValueError(f"{bits} bits per entry need a projection of wide sparse rows")
@@ -316,16 +288,7 @@ class HashFunction:
         return HashFunction(**state)
 
     def with_columns(self, kept: NDArray[np.intp]) -> HashFunction:
-        """The function of wide rows with some of its columns.
-
-        Parameters
-        ----------
-        kept : (k,) ascending indices into `columns`
-
-        Returns
-        -------
-        HashFunction
-        """
+        """The function of wide rows with some of its columns: indices (k,) into `columns`."""
         state = self.__getstate__()
         for name in ("projection", "columns", "scale"):
             state[name] = None if state[name] is None else state[name][kept]
@@ -405,8 +368,7 @@ class HashFunction:
             return self.anchors.similarities(dense)
         if not isinstance(X, np.ndarray) or X.dtype not in _KERNEL_TYPES:
             X = dense_rows(X, slice(None))
-        by_kernel = self._int8 is not None or X.dtype == np.float16
-        return X.copy(order="C") if by_kernel and not _is_readable(X) else X
+        return X.copy(order="C") if self._int8 is not None and not _is_readable(X) else X
 
     def _scores(self, features: Any, threads: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Scores P'f(x) of a block (n, r), and the intercept in the same type."""
@@ -415,10 +377,9 @@ class HashFunction:
             if self.n_features > _MAX_TABLE_COLUMNS:  # the last place is that of all others
                 columns = self._places_of(columns) % np.int32(len(self._places))
             return self._sparse.scores(X.indptr, columns, X.data, threads), self._shift
-        if features.dtype == np.float16:
-            features = _kernels.widen(features, threads)
-        with np.errstate(over="ignore", invalid="ignore"):  # the caller checks for these
-            return features.astype(np.float32, copy=False) @ self.projection, self._shift
+        with np.errstate(over="ignore"):  # the caller checks for infinity
+            rows = np.ascontiguousarray(features, dtype=np.float32)
+        return _kernels.product(rows, False, self.projection, False, threads), self._shift
 
     def _map_blocks(
         self, X: Features | FeatureBlock, kernel: Callable[[Any, int], tuple[Any, ...]]

@@ -7,18 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["check_label_kinds", "joined_labels", "which_classes"]
-
 
 def joined_labels(known: NDArray[Any], new: NDArray[Any]) -> NDArray[Any]:
     """Sorted union of the labels; an error if their common type would merge distinct ones.
 
-    If no label is new, the known ones keep their type, as 1 and 1.0 are equal.
-
-    Parameters
-    ----------
-    known : (C,) labels, sorted and unique
-    new : (k,) labels
+    The known labels (C,) are sorted and unique. If no label (k,) is new, they keep their type, as 1
+    and 1.0 are equal.
     """
     if len(known) == 0 or len(new) == 0:
         return np.unique(new if len(known) == 0 else known)

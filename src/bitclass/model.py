@@ -23,8 +23,6 @@ from bitclass.arrays import Features, are_texts, as_features, is_on_gpu, on_host
 from bitclass.codes import unpack
 from bitclass.hash_function import FeatureBlock, HashFunction
 
-__all__ = ["PackedModel", "TopClasses", "dtype_with"]
-
 # Scores that are computed at once.
 _SCORES_PER_BLOCK = 1 << 22
 # Texts per kernel call, so that Ctrl-C is handled between calls.
@@ -218,17 +216,10 @@ class PackedModel:
         return sum(part.nbytes for part in parts if part is not None)
 
     def replaced(self, **changes: Any) -> PackedModel:
-        """The same model with other values of some parameters.
+        """The same model with other values of some parameters of `PackedModel`.
 
-        Parameters
-        ----------
-        **changes : parameters of `PackedModel` by name
-            Of n-gram features `text`, which must be those of the rows that the model was fitted on,
-            the columns are kept that the hash function uses.
-
-        Returns
-        -------
-        PackedModel
+        Of n-gram features `text`, which must be those of the rows that the model was fitted on, the
+        columns are kept that the hash function uses.
         """
         names = ("classes", "weights", "hash_function", "bias", "rescore", "temperature", "reject",
                  "unknown_label", "summary", "text")  # fmt: skip
@@ -667,17 +658,7 @@ def _checked_table(table: NDArray[np.float32] | None) -> NDArray[np.float32] | N
 
 
 def dtype_with(classes: NDArray[Any], label: Any) -> np.dtype[Any]:
-    """The type of an array of labels of the classes and an `unknown_label`, which is checked.
-
-    Parameters
-    ----------
-    classes : (C,) labels
-    label : label, or None
-
-    Returns
-    -------
-    dtype
-    """
+    """The type of an array of labels of the classes and an `unknown_label`, which is checked."""
     kind = classes.dtype.kind
     kinds = {"i": "iu", "u": "iu", "f": "iuf", "U": "U", "S": "S", "O": "UiubO"}.get(kind, "")
     if label is None:

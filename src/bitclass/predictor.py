@@ -13,11 +13,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
 from bitclass._native import thread_limit
-from bitclass._native.threads import prediction_threads
 from bitclass.arrays import Features, frame_columns, is_on_gpu, on_host
 from bitclass.model import PackedModel, TopClasses
-
-__all__ = ["ACCEPTED", "PackedPredictor"]
 
 #: Options of scikit-learn's `validate_data`: any real dtype, unconverted, and CSR.
 ACCEPTED: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
@@ -107,19 +104,7 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
     ) -> TopClasses:
         """The k best classes, without computing all n_samples x n_classes scores.
 
-        Parameters
-        ----------
-        X : array-like or CSR matrix of shape (n_samples, n_features)
-        k : int in [1, n_classes]
-        probabilities, typicality : bool, default=False
-            Whether to return the probabilities of these classes, and the `typicality` of the rows.
-
-        Returns
-        -------
-        TopClasses
-            The tuple ``(labels, distances, probabilities, typicality)``; the last two are None
-            unless asked for. Best first: the rescored short list ordered by score, then the others
-            by distance; ties in the order of `classes_`.
+        Parameters and result are those of `PackedModel.top_classes`.
         """
         with self._predicting(X) as (model, X):
             return model.top_classes(X, k, probabilities=probabilities, typicality=typicality)
@@ -164,13 +149,12 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
 
     @contextmanager
     def _predicting(self, X: Features) -> Iterator[tuple[PackedModel, Features]]:
-        """Model and checked rows; inside the block, kernels or BLAS use `n_jobs` threads."""
+        """Model and checked rows; inside the block, kernels use `n_jobs` threads."""
         model = self.packed()
         # The kernels reject non-finite values at no extra cost.
         X = frame_columns(on_host(X, "X"), getattr(self, "feature_names_in_", None))
         X = validate_data(self, X, reset=False, ensure_all_finite=False, **ACCEPTED)
-        in_int8 = model.hash_function.precision == "int8"
-        with thread_limit(self.n_jobs) if in_int8 else prediction_threads(self.n_jobs):
+        with thread_limit(self.n_jobs):
             yield model, X
 
     def _for_all_classes(self, values: NDArray[np.float64], fill: float) -> NDArray[np.float64]:

@@ -12,8 +12,6 @@ import numpy as np
 
 from bitclass import __version__
 
-__all__ = ["Epoch", "Report", "make_summary", "read_parameters"]
-
 # A longer dict of class weights is not stored, to keep summaries small.
 MAX_PAIRS = 10_000
 # Larger integers in a file could not be formatted.

@@ -1,7 +1,5 @@
 """Run the command as a user does: in a new process, or in a fork of a prepared one."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import subprocess

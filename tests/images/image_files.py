@@ -1,7 +1,5 @@
 """Image files of common kinds, and invalid ones."""
 
-from __future__ import annotations
-
 import functools
 import io
 import struct

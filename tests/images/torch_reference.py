@@ -1,7 +1,5 @@
 """EfficientNet-Lite0 in torch, by the package of its weights."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

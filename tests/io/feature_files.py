@@ -1,7 +1,5 @@
 """Small feature files in all formats, written by the libraries that are commonly used."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

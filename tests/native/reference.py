@@ -8,31 +8,21 @@ Half margins are used: the margin m = w_c.b - w_y.b is even, and its half is
 ``Hamming(w_y, b) - Hamming(w_c, b)``, an integer in [-r, r].
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from bitclass._native import QuantisedProjection
 from bitclass._native.paper import RELATIVE_TOLERANCE
 from bitclass._native.prediction import MAX_DEVIATIONS, MIN_ENTRY, QUANTISED_MAX
 from bitclass.codes import hamming, pack, unpack
 
 
-def _running_sum(terms: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+def _running_sum(terms, axis):
     """Sum along `axis`, adding the terms strictly in order (`np.sum` adds them pairwise)."""
     if terms.shape[axis] == 0:
         return np.zeros(np.delete(terms.shape, axis))
-    running = np.add.accumulate(terms, axis=axis)
-    total: NDArray[np.float64] = np.take(running, -1, axis=axis)
-    return total
+    return np.take(np.add.accumulate(terms, axis=axis), -1, axis=axis)
 
 
-def encode(
-    X: NDArray[Any], projection: NDArray[np.float32], intercept: NDArray[np.float64]
-) -> NDArray[np.uint8]:
+def encode(X, projection, intercept):
     """Codes ``pack(sign(X @ projection + intercept))``; half floats are computed in float32."""
     if X.dtype == np.float16:
         X = X.astype(np.float32)
@@ -41,7 +31,7 @@ def encode(
     return pack(scores >= 0)
 
 
-def encode_int8(X: NDArray[Any], quantised: QuantisedProjection) -> NDArray[np.uint8]:
+def encode_int8(X, quantised):
     """Codes of rows, computed in eight-bit integers.
 
     Each row is scaled by its largest magnitude. A sign does not depend on scales, so nothing
@@ -51,9 +41,7 @@ def encode_int8(X: NDArray[Any], quantised: QuantisedProjection) -> NDArray[np.u
     return pack(sums + quantised.thresholds * factors.astype(np.float64) >= 0)
 
 
-def _integer_sums(
-    X: NDArray[Any], quantised: QuantisedProjection
-) -> tuple[NDArray[np.float64], NDArray[np.float32]]:
+def _integer_sums(X, quantised):
     """Integer products (n, r) of quantised rows, and the factors (n, 1) the rows were scaled by."""
     entries = X.astype(np.float32)
     if quantised.centre is not None and quantised.inverse_scale is not None:
@@ -70,40 +58,25 @@ def _integer_sums(
     return integers.astype(np.float64) @ quantised.weights.astype(np.float64), factors
 
 
-Bias = NDArray[np.float32] | None
-
-
-def even(bias: Bias) -> Any:
+def even(bias):
     """Biases (C,) rounded to the nearest even integers, ties to multiples of 4."""
     return 0 if bias is None else 2 * np.rint(bias.astype(np.float64) / 2).astype(np.int64)
 
 
-def nearest(
-    codes: NDArray[np.uint8], weights: NDArray[np.uint8], bias: Bias = None
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def nearest(codes, weights, bias=None):
     """See :func:`bitclass._native.HammingIndex.nearest`."""
     indices, distances = top_k(codes, weights, 1, bias)
     return indices[:, 0], distances[:, 0]
 
 
-def top_k(
-    codes: NDArray[np.uint8], weights: NDArray[np.uint8], k: int, bias: Bias = None
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def top_k(codes, weights, k, bias=None):
     """See :func:`bitclass._native.HammingIndex.top_k`."""
     distances = hamming(codes[:, None], weights[None])
     indices = np.argsort(2 * distances.astype(np.int64) - even(bias), axis=1, kind="stable")[:, :k]
     return indices, np.take_along_axis(distances, indices, axis=1).astype(np.int32)
 
 
-def top_k_of_clusters(
-    codes: NDArray[np.uint8],
-    weights: NDArray[np.uint8],
-    centres: NDArray[np.uint8],
-    clusters: NDArray[np.int64],
-    n_probe: int,
-    k: int,
-    bias: Bias = None,
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def top_k_of_clusters(codes, weights, centres, clusters, n_probe, k, bias=None):
     """Find the k nearest of the classes in the clusters nearest to each code.
 
     Clusters are visited in the order of their distance, then of their number: `n_probe` of them,
@@ -122,15 +95,13 @@ def top_k_of_clusters(
     return indices, distances
 
 
-def scores(
-    codes: NDArray[np.uint8], weights: NDArray[np.uint8], n_bits: int, bias: Bias = None
-) -> NDArray[np.int32]:
+def scores(codes, weights, n_bits, bias=None):
     """Scores ``w_c.b + e_c`` of codes (n, bytes) and weights (C, bytes), shape (n, C)."""
     products = unpack(codes, n_bits).astype(np.int32) @ unpack(weights, n_bits).astype(np.int32).T
     return np.asarray(products + even(bias), dtype=np.int32)
 
 
-def activations(x: NDArray[np.float32]) -> NDArray[np.int8]:
+def activations(x):
     """``tanh(x)`` in steps of 1/127, by a rational approximation, the same on every machine."""
     one = np.float32
     x = np.where(x < one(4), x, one(4))
@@ -141,7 +112,7 @@ def activations(x: NDArray[np.float32]) -> NDArray[np.int8]:
     return np.asarray(np.rint(numerator / denominator), dtype=np.int8)
 
 
-def activations_int8(X: NDArray[Any], quantised: QuantisedProjection) -> NDArray[np.int8]:
+def activations_int8(X, quantised):
     """``tanh(P'x + t)`` (n, r) from the integer sums of :func:`encode_int8`."""
     sums, factors = _integer_sums(X, quantised)
     intercept = (quantised.thresholds * quantised.steps).astype(np.float32)
@@ -149,14 +120,7 @@ def activations_int8(X: NDArray[Any], quantised: QuantisedProjection) -> NDArray
     return activations(sums.astype(np.float32) * units + intercept)
 
 
-def rescored(
-    codes: NDArray[np.uint8],
-    active: NDArray[np.int8],
-    weights: NDArray[np.uint8],
-    n_candidates: int,
-    k: int,
-    bias: Bias = None,
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
+def rescored(codes, active, weights, n_candidates, k, bias=None):
     """The k best of the nearest classes, by their inner products with activations (n, r).
 
     See :func:`bitclass.hash_function.HashFunction.rescored`; scores are in steps of 1 / 127.
@@ -174,29 +138,17 @@ def rescored(
     return best, products.astype(np.int32), apart
 
 
-# ---------------------------------------------------------------------------------------------
-# Training
-# ---------------------------------------------------------------------------------------------
+# -- Training
 
 
-def half_margins(
-    codes: NDArray[np.uint8], weights: NDArray[np.uint8], y: NDArray[np.intp]
-) -> NDArray[np.int16]:
+def half_margins(codes, weights, y):
     """Half margins (n, C): those of codes with class weights, less those with their own class's."""
     distances = hamming(codes[:, None], weights[None])
     y_distances = np.take_along_axis(distances, y[:, None], axis=1)
     return (y_distances - distances).astype(np.int16)
 
 
-def pair_sums(
-    codes: NDArray[np.uint8],
-    weights: NDArray[np.uint8],
-    bit: int,
-    y: NDArray[np.intp],
-    row_weights: NDArray[np.float64],
-    tables: NDArray[np.float64],
-    sums: NDArray[np.float64],
-) -> None:
+def pair_sums(codes, weights, bit, y, row_weights, tables, sums):
     """See :func:`bitclass._native.paper.pair_sums`."""
     n_bits = (tables.shape[1] - 1) // 2
     half = half_margins(codes, weights, y)
@@ -214,15 +166,7 @@ def pair_sums(
             sums[side, :, q, others] = _running_sum(np.concatenate([before, terms], 1), axis=1).T
 
 
-def update_codes(
-    codes: NDArray[np.uint8],
-    weights: NDArray[np.uint8],
-    y: NDArray[np.intp],
-    row_weights: NDArray[np.float64],
-    n_bits: int,
-    values: NDArray[np.float64],
-    log_step: float,
-) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+def update_codes(codes, weights, y, row_weights, n_bits, values, log_step):
     """See :func:`bitclass._native.paper.update_codes`."""
     bits = unpack(codes, n_bits)
     weight_bits = unpack(weights, n_bits)
@@ -250,12 +194,7 @@ def update_codes(
     return pack(bits), log_decreases
 
 
-def class_sums(
-    X: NDArray[Any],
-    labels: NDArray[np.intp],
-    row_weights: NDArray[np.float64] | None,
-    sums: NDArray[np.float64],
-) -> None:
+def class_sums(X, labels, row_weights, sums):
     """See :func:`bitclass._native.training.class_sums`."""
     terms = X.astype(np.float64)
     if row_weights is not None:

@@ -1,7 +1,5 @@
 """Searching a few clusters equals the NumPy reference; searching all equals the exact search."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

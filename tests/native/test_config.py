@@ -1,7 +1,5 @@
 """get_config, and the environment variables that change it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,10 +1,5 @@
 """The kernels reject arguments that would be accessed out of bounds, and name them."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -13,7 +8,7 @@ from bitclass._native import _kernels
 from .training_problems import Problem, strided
 
 
-def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
+def calls():
     """Valid arguments, by name and in order, of each kernel that takes arrays."""
     p = Problem(n=6, n_classes=3, n_bits=10, seed=1)
     packed = {"codes": p.codes, "weights": p.weights}
@@ -68,7 +63,10 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     adam = {"left": X, "right": floats, "rate": 0.1, "decay": (0.9, 0.9), "tiny": 1e-9, **moved}
     scale = {"shift": np.zeros(4, np.float32), "factor": np.ones(4, np.float32)}
     found = {
-        "standardise": (_kernels.standardise, {"X": X, **scale}),
+        "standardise": (
+            _kernels.standardise,
+            {"X": X, "rows": np.arange(6), **scale, "out": np.zeros((6, 4), np.float32)},
+        ),
         "product": (
             _kernels.product,
             {"a": X, "a_transposed": True, "b": floats, "b_transposed": False},
@@ -84,11 +82,14 @@ def calls() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "nearest": (index.nearest, {"codes": p.codes}),
         "top_k": (index.top_k, {"codes": p.codes, "k": 2}),
         "scores": (index.scores, {"codes": p.codes, "n_bits": 10}),
+        "counts": (
+            index.counts,
+            {"codes": p.codes, "n_bits": 10, "lists": np.tile([0, 2], (6, 1)), "width": 3},
+        ),
         "int8 encode": (dense.encode, {"X": X}),
         "int8 nearest": (dense.nearest, {"index": index, "X": X}),
         "int8 rescored": (dense.rescored, {"index": index, "X": X, **wanted}),
         "rescore": (_kernels.rescore, {"index": index, **scores, **wanted}),
-        "widen": (_kernels.widen, {"X": X.astype(np.float16)}),
         "sparse_scores": (_kernels.sparse_scores, {**csr, "projection": step["projection"]}),
         "sparse_step": (_kernels.sparse_step, {**csr, **step}),
         "sparse scores": (_kernels.SparseProjection(*sparse.values()).scores, csr),
@@ -127,10 +128,10 @@ FREE = {
         (0,),
     ),
     ("HammingIndex", "weights"): (-1,),
-    ("widen", "X"): (0, -1),
     ("product", "a"): (-1,),
     ("product", "b"): (-1,),
     ("standardise", "X"): (0,),
+    ("counts", "lists"): (1,),
     ("add_gram", "X"): (0,),
     ("solve_triangular", "b"): (0,),
     ("sparse_scores", "projection"): (0, -1),
@@ -138,7 +139,7 @@ FREE = {
 
 
 @pytest.mark.parametrize(("kernel", "name"), ARRAYS)
-def test_arrays_of_the_wrong_type_shape_or_layout_are_rejected(kernel: str, name: str) -> None:
+def test_arrays_of_the_wrong_type_shape_or_layout_are_rejected(kernel, name):
     call, arguments = calls()[kernel]
     call(*arguments.values())
     good = arguments[name]
@@ -158,6 +159,7 @@ def test_arrays_of_the_wrong_type_shape_or_layout_are_rejected(kernel: str, name
         ("pair_sums", "sums"),
         ("class_sums", "sums"),
         ("add_gram", "gram"),
+        ("standardise", "out"),
         ("cholesky", "matrix"),
         ("solve_triangular", "b"),
         ("class_gradients", "scores"),
@@ -165,14 +167,14 @@ def test_arrays_of_the_wrong_type_shape_or_layout_are_rejected(kernel: str, name
         *(("sparse_step", name) for name in ("projection", "squares", "counts")),
     ],
 )
-def test_arrays_modified_in_place_must_be_writable(kernel: str, name: str) -> None:
+def test_arrays_modified_in_place_must_be_writable(kernel, name):
     call, arguments = calls()[kernel]
     arguments[name].flags.writeable = False
     with pytest.raises(TypeError, match=f"{name}: .*read-only"):
         call(*arguments.values())
 
 
-def labels(*of_rows: int) -> Any:
+def labels(*of_rows):
     return np.array(of_rows, dtype=np.intp)
 
 
@@ -191,6 +193,12 @@ ONES = np.full((6, 2), 255, dtype=np.uint8)
         ("SparseProjection", "places", np.array([0, 3, 1, 2], np.int32), "expected"),
         ("SparseProjection", "places", np.array([0, -2, 1, 2], np.int32), "expected"),
         ("top_k", "k", 4, "expected"),
+        ("counts", "width", 0, "expected"),
+        ("counts", "lists", np.tile([0, 1, 2], (6, 1)), "expected fewer"),
+        ("counts", "lists", np.full((6, 1), 3), ".*found 3"),
+        ("counts", "lists", np.full((6, 1), -1), ".*found -1"),
+        ("standardise", "rows", np.array([0, 1, 2, 3, 4, 6]), ".*found 6"),
+        ("standardise", "rows", np.array([0, 1, 2, 3, 4, -1]), ".*found -1"),
         ("rescore", "k", 3, "expected"),
         ("rescore", "n_candidates", 4, "expected"),
         ("int8 rescored", "k", 0, "expected"),
@@ -211,13 +219,13 @@ ONES = np.full((6, 2), 255, dtype=np.uint8)
         ("class_sums", "labels", labels(0, 0, 0, 0, 0, 3), ".*found 3"),
     ],
 )
-def test_invalid_contents_are_rejected(kernel: str, name: str, value: Any, message: str) -> None:
+def test_invalid_contents_are_rejected(kernel, name, value, message):
     call, arguments = calls()[kernel]
     with pytest.raises(ValueError, match=f"{name}: {message}"):
         call(*(arguments | {name: value}).values())
 
 
-def test_numpy_integers_are_accepted_as_counts() -> None:
+def test_numpy_integers_are_accepted_as_counts():
     for kernel, name, value in (("update_codes", "n_bits", 10), ("pair_sums", "bit", 3)):
         call, arguments = calls()[kernel]
         call(*(arguments | {name: np.int64(value)}).values())

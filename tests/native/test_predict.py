@@ -1,7 +1,5 @@
 """Fused prediction equals encoding followed by searching."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -160,9 +158,7 @@ def test_blocks_of_all_scores_are_joined_correctly(precision, monkeypatch):
         packed.predict_proba(X)
 
 
-# -------------------------------------------------------------------------------------------------
-# Values at prediction that training did not see
-# -------------------------------------------------------------------------------------------------
+# -- Values at prediction that training did not see
 
 
 def fitted(rng, n_idle=0, n=3000):

@@ -1,7 +1,5 @@
 """Hamming search equals the NumPy reference, including ties and odd sizes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -73,9 +71,18 @@ def test_scores_equal_the_reference(level, n, n_classes, n_bits, threads, size, 
     weights = np.packbits(rng.random((n_classes, n_bits)) < 0.5, axis=1, bitorder="little")
     codes = np.packbits(rng.random((n, n_bits)) < 0.5, axis=1, bitorder="little")
     bias = random_bias(rng, n_classes, size)
-    scores = thread_limit(threads)(HammingIndex(weights, bias).scores)(codes, n_bits)
+    index, expected = HammingIndex(weights, bias), reference.scores(codes, weights, n_bits, bias)
+    scores = thread_limit(threads)(index.scores)(codes, n_bits)
     assert scores.dtype == np.int32
-    assert_array_equal(scores, reference.scores(codes, weights, n_bits, bias))
+    assert_array_equal(scores, expected)
+    lists = np.random.default_rng(seed).permuted(np.tile(np.arange(n_classes), (n, 1)), axis=1)
+    lists, width = lists[:, : n_classes // 2], 1 + n_bits // 2
+    best, counts = thread_limit(threads)(index.counts)(codes, n_bits, lists, width)
+    for row in range(n):
+        others = np.delete(expected[row], lists[row])
+        assert best[row] == others.max()
+        bins = np.minimum((others.max() - others) // 2, width - 1)
+        assert_array_equal(counts[row], np.bincount(bins, minlength=width))
 
 
 @pytest.mark.parametrize("n_bytes", [16, 31, 32, 33])

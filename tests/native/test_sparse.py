@@ -1,7 +1,5 @@
 """Kernels of sparse rows equal SciPy's products and a loop in NumPy, at every level."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse

@@ -1,7 +1,5 @@
 """The thread pool: every chunk once, exceptions, forks, many callers; and its size."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -274,23 +272,15 @@ def blas_threads():
     return [library.get_num_threads() for library in threads._libraries()]
 
 
-def test_blas_limits_nest_overlap_and_never_raise():
+def test_the_last_of_several_threads_restores_blas():
     before = blas_threads()
-    with threads.prediction_threads(64):
-        assert blas_threads() == before
-    first, second = threads.blas_limit(1), threads.blas_limit(1)
+    first, second = threads.training_threads(1), threads.training_threads(1)
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)
     assert set(blas_threads()) == {1}
-    with threads.prediction_threads(2):
-        assert set(blas_threads()) == {1}
     second.__exit__(None, None, None)
     assert blas_threads() == before
-
-
-def test_the_last_of_several_threads_restores_blas():
-    before = blas_threads()
     together = threading.Barrier(4, timeout=PATIENCE)
 
     def limited(_):

@@ -1,7 +1,5 @@
 """Random problems for the tests of the training kernels."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from bitclass.codes import pack
@@ -10,7 +8,7 @@ from bitclass.codes import pack
 class Problem:
     """Random rows, sorted by class, whose codes are close to the weights of their class."""
 
-    def __init__(self, n: int, n_classes: int, n_bits: int, seed: int, n_threads: int = 1) -> None:
+    def __init__(self, n, n_classes, n_bits, seed, n_threads=1):
         self.rng = np.random.default_rng(seed)
         self.n, self.n_classes, self.n_bits, self.n_threads = n, n_classes, n_bits, n_threads
         signs = self.rng.integers(0, 2, (n_classes, n_bits)) > 0
@@ -23,7 +21,7 @@ class Problem:
             self.row_weights[:] = 1.0
 
 
-def strided(array: np.ndarray) -> np.ndarray:
+def strided(array):
     """The same entries, not contiguous in memory."""
     spread = np.zeros(tuple(2 * s for s in array.shape), dtype=array.dtype)
     view = spread[tuple(slice(None, None, 2) for _ in array.shape)]
@@ -31,7 +29,7 @@ def strided(array: np.ndarray) -> np.ndarray:
     return view
 
 
-def losses(n_bits: int, scale: float) -> list[tuple[np.ndarray, float]]:
+def losses(n_bits, scale):
     """Tables of the B-step: a hinge, and the exponential loss relative to the largest margin."""
     half = np.arange(-2 * n_bits, 2 * n_bits + 1)
     hinge = np.maximum(0.0, 1.0 + 2.0 * scale * half)

@@ -44,9 +44,7 @@ def sums_of(codes, labels):
     return np.array([codes[labels == c].sum(axis=0) for c in range(labels.max() + 1)], dtype=float)
 
 
-# -------------------------------------------------------------------------------------------------
-# W-step
-# -------------------------------------------------------------------------------------------------
+# -- W-step
 
 
 def program(codes, weights, labels, name, scale, k, row_weights=None):
@@ -158,9 +156,7 @@ def test_closed_forms_of_the_hinge_loss_equal_brute_force(seed, n_classes, n_bit
         assert objective(weights[c : c + 1], weights, np.array([c]), "hinge") == min(of_codes)
 
 
-# -------------------------------------------------------------------------------------------------
-# B-step
-# -------------------------------------------------------------------------------------------------
+# -- B-step
 
 
 def codes_after(codes, weights, labels, name, scale=1.0, row_weights=None):
@@ -191,9 +187,7 @@ def test_every_bit_takes_the_sign_with_the_smaller_loss_and_ties_keep_it(problem
     np.testing.assert_array_equal(found, expected)
 
 
-# -------------------------------------------------------------------------------------------------
-# Alternation
-# -------------------------------------------------------------------------------------------------
+# -- Alternation
 
 
 def run(groups, weights, name, scale=1.0, solver="flip", max_rounds=20):

@@ -71,9 +71,7 @@ def test_starts_of_one_code_per_class_are_fixed_points_of_both_losses(blobs):
         assert same == (start != "projection")
 
 
-# -------------------------------------------------------------------------------------------------
-# Codes and regression
-# -------------------------------------------------------------------------------------------------
+# -- Codes and regression
 
 
 def test_codes_given_as_an_array_follow_their_rows(blobs):
@@ -125,9 +123,7 @@ def test_the_hash_function_regresses_the_codes_of_the_samples_themselves(n_bits)
     np.testing.assert_allclose(model.projection_, regression(X, codes, 0.1), atol=1e-5)
 
 
-# -------------------------------------------------------------------------------------------------
-# Input, output and errors
-# -------------------------------------------------------------------------------------------------
+# -- Input, output and errors
 
 
 def test_weights_equal_repeated_rows_and_sparse_rows_equal_dense_ones(blobs):

@@ -1,7 +1,5 @@
 """Control headless Chromium by the DevTools protocol over a pair of pipes."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -1,13 +1,9 @@
 """Python reference of `NgramFeatures.rows`, and malformed texts."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 
 import numpy as np
-
-from bitclass._native.ngrams import NgramFeatures
 
 # Pieces that break decoders: overlong forms, surrogates, cut and stray bytes, NUL, beyond Unicode.
 BROKEN = [
@@ -32,13 +28,13 @@ def malformed(rng):
     return text[: rng.randint(0, len(text))] if kind < 0.5 else text
 
 
-def reference_row(features: NgramFeatures, text: str | bytes) -> dict[int, float]:
+def reference_row(features, text):
     """Value of each column of a text."""
     weights = np.ones(features.n_columns, np.float32)
     if features.columns is not None:
         weights[:] = 0
         weights[features.columns] = features.idf
-    sums: Counter[int] = Counter()
+    sums = Counter()
     for ngram in features.ngrams(text):
         sums[ngram.column] += ngram.sign
     row = {}

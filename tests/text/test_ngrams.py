@@ -76,19 +76,8 @@ def test_ten_thousand_malformed_texts_are_read_as_python_decodes_them():
 
 
 def test_n_grams_are_those_of_the_definition():
-    found = [(n.text, n.kind) for n in ngrams("A b-CD", 256, (3, 4), (1, 2))]
-    assert found == [
-        (" a ", "chars"),
-        (" b ", "chars"),
-        (" cd", "chars"),
-        ("cd ", "chars"),
-        (" cd ", "chars"),
-        ("a", "words"),
-        ("b", "words"),
-        ("cd", "words"),
-        ("a b", "words"),
-        ("b cd", "words"),
-    ]
+    found = [n.text for n in ngrams("A b-CD", 256, (3, 4), (1, 2))]
+    assert found == [" a ", " b ", " cd", "cd ", " cd ", "a", "b", "cd", "a b", "b cd"]
     assert [n.text for n in ngrams("a", 256, (4, 5), None)] == [" a "]
 
 

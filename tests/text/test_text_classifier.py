@@ -1,7 +1,6 @@
 """TextClassifier: one object from texts to labels, to a file, and on from there."""
 
 import os
-import pickle
 from types import SimpleNamespace
 
 import numpy as np
@@ -54,12 +53,6 @@ def test_a_grid_search_chooses_n_grams_and_clones_are_unfitted(problem):
     assert clone(classifier).get_params() == classifier.get_params()
     found = cross_val_predict(clone(classifier), np.array(texts), labels, cv=2)
     assert (found == labels).mean() > 0.5
-
-
-def test_pickles_and_copies_predict_the_same(problem):
-    texts, _, classifier = problem
-    again = pickle.loads(pickle.dumps(classifier))
-    np.testing.assert_array_equal(again.predict_proba(texts), classifier.predict_proba(texts))
 
 
 @pytest.mark.parametrize(

@@ -401,16 +401,21 @@ def test_one_row_per_class_and_two_classes():
     np.testing.assert_array_equal(model.weights[0], -model.weights[1])
 
 
-@given(st.integers(0, 1000), st.integers(2, 20), st.sampled_from([24, 64]))
+@given(st.integers(0, 1000), st.integers(2, 20), st.sampled_from([24, 64]), st.booleans())
 @settings(max_examples=20)
-def test_fitted_hyperplanes_have_the_scores_of_the_discriminant(seed, n_classes, n_bits):
+def test_fitted_hyperplanes_have_the_scores_of_the_discriminant(seed, n_classes, n_bits, single):
     rng = np.random.default_rng(seed)
     means = rng.standard_normal((n_classes, 6)).astype(np.float32)
     weights = np.where(rng.random((n_classes, n_bits)) < 0.5, -1, 1).astype(np.int8)
-    Q, t = _discriminant(means, weights)
+    Q, t = _discriminant(means, weights, single=single)
     A = rng.standard_normal((50, 6))
     found = (A @ Q + t) @ weights.T
-    expected = A @ means.T - 0.5 * (means**2).sum(axis=1)
+    squares = (means**2).sum(axis=1)
+    expected = A @ means.T
+    if single:
+        expected *= (squares.mean() / squares) ** 0.25
+    else:
+        expected -= 0.5 * squares
     for scores in (found, expected):
         scores -= scores.mean(axis=1, keepdims=True)
     np.testing.assert_allclose(found, expected, atol=0.02 * np.abs(expected).max())

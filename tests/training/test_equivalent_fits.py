@@ -1,9 +1,5 @@
 """The same rows in another form: differences of rounding must not become other models."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -12,7 +8,7 @@ from bitclass import BinaryCodeClassifier
 FORMS = ("float32", "order of columns")
 
 
-def rows_of(seed: int, spread: float = 1.0) -> tuple[Any, Any]:
+def rows_of(seed, spread=1.0):
     """Rows of a few classes, with values that are exact in float32."""
     rng = np.random.default_rng([28, seed])
     n_classes, d = int(rng.integers(3, 9)), int(rng.integers(2, 20))
@@ -23,7 +19,7 @@ def rows_of(seed: int, spread: float = 1.0) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("seed", range(8))
-def test_weights_and_temperature_do_not_depend_on_rounding(form: str, seed: int) -> None:
+def test_weights_and_temperature_do_not_depend_on_rounding(form, seed):
     X, y = rows_of(seed)
     columns = np.random.default_rng(seed).permutation(X.shape[1])
     other = X.astype(np.float32) if form == "float32" else X[:, columns]
@@ -39,13 +35,13 @@ def test_weights_and_temperature_do_not_depend_on_rounding(form: str, seed: int)
     np.testing.assert_allclose(again.hash_function.projection, projection, atol=1e-3 * size)
 
 
-def test_penalty_is_the_usual_one_if_all_are_as_good() -> None:
+def test_penalty_is_the_usual_one_if_all_are_as_good():
     X, y = rows_of(4, spread=4.0)  # every row is right by far
     assert BinaryCodeClassifier(32, refine=False, random_state=0).fit(X, y).report_.alpha == 1.0
 
 
 @pytest.mark.parametrize("sizes", [(1, 40), (30, 1), (7, 13)])
-def test_partial_fit_is_fit_to_the_last_bit(sizes: tuple[int, int]) -> None:
+def test_partial_fit_is_fit_to_the_last_bit(sizes):
     """Rows of a first batch have other means and deviations than all rows."""
     X, y = rows_of(3)
     classifier = BinaryCodeClassifier(32, random_state=0)
@@ -62,7 +58,7 @@ def test_partial_fit_is_fit_to_the_last_bit(sizes: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("unit", [1e-12, 1e12])
 @pytest.mark.parametrize("n_rows", [150, 6000])
-def test_single_first_row_says_nothing_about_units(unit: float, n_rows: int) -> None:
+def test_single_first_row_says_nothing_about_units(unit, n_rows):
     """Its deviations are 0: units were taken to be 1, and small ones for rounding errors."""
     rng = np.random.default_rng(0)
     y = np.arange(n_rows) % 3
@@ -75,7 +71,7 @@ def test_single_first_row_says_nothing_about_units(unit: float, n_rows: int) -> 
 
 @pytest.mark.parametrize("n_rows", [3, 30, 120])
 @pytest.mark.parametrize("unit", [1e-28, 1e-22, 1e22, 1e28])
-def test_units_do_not_matter(unit: float, n_rows: int) -> None:
+def test_units_do_not_matter(unit, n_rows):
     """With small ones the penalty had a least size, and every row got the same class."""
     X, y = rows_of(5, spread=3.0)
     X, y = X[: len(np.unique(y)) if n_rows == 3 else n_rows], y[:n_rows]

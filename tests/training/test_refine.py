@@ -8,12 +8,13 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
 
 from bitclass import BinaryCodeClassifier, PackedModel
 from bitclass.codes import pack
 from bitclass.hash_function import HashFunction
 from bitclass.training.closed_form import Kind, Whitenings, WideWhitening, closed_form
-from bitclass.training.fit import _parts, fit_model, judged_groups
+from bitclass.training.fit import _effective_rows, _parts, fit_model, judged_groups
 from bitclass.training.refine import (
     Judged,
     _TrainingRows,
@@ -179,7 +180,7 @@ def test_few_rows_are_judged_in_folds_each_row_once(seed, n, n_classes):
     y = np.random.default_rng(seed).integers(0, n_classes, n)
     X = np.arange(n, dtype=float)[:, None] * np.ones(2)
     collected = collected_of(X, y)
-    folds = _parts(collected)
+    folds = _parts(collected, collected.n_rows)
     times = np.sum(folds, axis=0) if folds else np.zeros(n)
     assert times.max() <= 1
     counts = np.bincount(y, minlength=n_classes)
@@ -195,11 +196,26 @@ def test_few_rows_are_judged_in_folds_each_row_once(seed, n, n_classes):
 def test_many_rows_are_judged_in_one_part(seed, n_classes):
     y = np.random.default_rng(seed).integers(0, n_classes, 3000)
     collected = collected_of(np.arange(3000.0)[:, None] * np.ones(2), y)
-    (part,) = _parts(collected)
+    (part,) = _parts(collected, collected.n_rows)
     labels = collected.pool.labels
     assert 50 < np.count_nonzero(part) <= 600
     lost = np.bincount(labels[part], minlength=n_classes)
     assert np.all(2 * lost <= np.bincount(labels, minlength=n_classes))
+
+
+def test_effective_rows_are_those_of_the_classes_that_count():
+    """Of 2,000 rows, 30 decide how well classes are told apart that all count the same."""
+    y = np.repeat(np.arange(4), [1970, 10, 10, 10])
+    weights = np.ones(len(y))
+    collected = collected_of(np.arange(2000.0)[:, None] * np.ones(2), y)
+    assert _effective_rows(settings_of(), collected) == pytest.approx(2000)
+    uneven = _effective_rows(settings_of(prior="uniform"), collected)
+    assert uneven == pytest.approx(1 / (0.25**2 * (1 / 1970 + 3 / 10)))
+    weights[y > 0] = 197.0
+    weighted = collected_of(collected.pool.features(), y, weights)
+    assert _effective_rows(settings_of(), weighted) == pytest.approx(uneven)
+    assert len(_parts(collected, 2000)) == 1
+    assert len(_parts(collected, uneven)) == 3
 
 
 def test_rows_of_one_source_do_not_judge_a_model_of_that_source():
@@ -232,7 +248,7 @@ def test_chosen_rows_judge_and_are_not_trained_on():
     X, y = problem(1500)
     judged = np.arange(1500) % 10 == 0
     collected = collected_of(X, y, judged=judged)
-    (part,) = _parts(collected)
+    (part,) = _parts(collected, collected.n_rows)
     sums, sample = collected.without(part)
     assert (np.count_nonzero(part), sums.n_rows, len(sample)) == (150, 1350, 1350)
     assert not {*map(tuple, X[judged])} & {*map(tuple, sample.features())}
@@ -290,6 +306,23 @@ def test_drawn_rows_stand_in_for_what_few_rows_do_not_tell():
     assert shares[0] > 0.05 > shares[1]
 
 
+def test_class_weights_are_left_to_the_prior():
+    """Steps would follow the few rows of a rare class if each counted as its weight says."""
+    X, y = problem(n=600, n_classes=4)
+    inside = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    by_class = np.array([1.0, 5.0, 0.1, 30.0])[y]
+    closed = closed_of(X, y)
+    plain, weighted = (
+        _TrainingRows(closed, sample_of(X, y, each), 10**6, np.random.default_rng(0))
+        for each in (inside, inside * by_class)
+    )
+    np.testing.assert_allclose(weighted.log_shares, plain.log_shares, rtol=1e-5)
+    batches = zip(plain.batches(64), weighted.batches(64), strict=True)
+    for one, other in itertools.islice(batches, 5):
+        np.testing.assert_allclose(one[2], other[2], rtol=1e-5)
+        assert np.ptp(one[2]) > 0.5
+
+
 def test_sparse_rows_lack_some_entries_at_each_visit():
     random, y = np.random.default_rng(0), np.arange(512) % 4
     X = sp.random_array((512, 3000), density=0.02, format="csr", dtype=np.float32, rng=random)
@@ -323,6 +356,33 @@ def test_the_model_of_all_rows_is_refined_if_folds_say_so():
     assert fitted.model.temperature > 0
     again = fit_model(settings_of(32), collected_of(X, y))
     np.testing.assert_array_equal(again.model.weights, fitted.model.weights)
+
+
+def test_models_of_all_rows_are_more_certain_than_those_of_folds():
+    """By what two rows per class tell of their means more than one."""
+
+    def confidence_and_accuracy(seed):
+        X, y = problem(2000, d=8, n_classes=60, noise=0.6, seed=seed)
+        model = BinaryCodeClassifier(64, refine=False, random_state=seed).fit(X[:120], y[:120])
+        sure = model.predict_proba(X[120:]).max(axis=1).mean()
+        return sure, model.score(X[120:], y[120:]), model.report_.accuracy
+
+    found = np.array([confidence_and_accuracy(seed) for seed in range(8)])
+    sure, right, foreseen = found.mean(axis=0)
+    assert foreseen < right - 0.05, "or there is nothing to correct"
+    assert sure == pytest.approx(right, abs=0.04)
+
+
+def test_one_row_per_class():
+    """Nothing can be judged: lists are long, and probabilities between chance and accuracy."""
+    X, y = problem(2000, d=40, n_classes=100, noise=0.6)
+    classifier = BinaryCodeClassifier(n_bits=128).fit(X[:100], y[:100])
+    assert classifier.packed().rescore == 64
+    accuracy = classifier.score(X[100:], y[100:])
+    nearest = np.mean(y[:100][cdist(X[100:], X[:100]).argmin(axis=1)] == y[100:])
+    assert accuracy > nearest - 0.05
+    confidence = classifier.predict_proba(X[100:]).max(axis=1).mean()
+    assert 0.2 < confidence < accuracy
 
 
 def test_refining_without_judged_rows_gives_no_accuracies():

@@ -34,6 +34,9 @@ class HammingIndex:
     def nearest(self, codes: Codes, n_threads: int, /) -> tuple[Longs, Ints]: ...
     def top_k(self, codes: Codes, k: int, n_threads: int, /) -> tuple[Longs, Ints]: ...
     def scores(self, codes: Codes, n_bits: int, n_threads: int, /) -> Ints: ...
+    def counts(
+        self, codes: Codes, n_bits: int, lists: Longs, width: int, n_threads: int, /
+    ) -> tuple[Ints, Doubles]: ...
 
 # The last result is the index of the first non-finite row, or the number of rows.
 class Int8Projection:
@@ -60,17 +63,16 @@ class Int8Projection:
         /,
     ) -> tuple[Longs, Ints, Ints, int]: ...
 
-def pack_signs(scores: NDArray[Any], intercept: NDArray[Any], /) -> tuple[Codes, int]: ...
+def pack_signs(scores: Floats, intercept: Floats, /) -> tuple[Codes, int]: ...
 def rescore(
     index: HammingIndex,
-    scores: NDArray[Any],
-    intercept: NDArray[Any],
+    scores: Floats,
+    intercept: Floats,
     n_candidates: int,
     k: int,
     n_threads: int,
     /,
 ) -> tuple[Longs, Ints, Ints, int]: ...
-def widen(X: NDArray[np.float16], n_threads: int, /) -> Floats: ...
 def sparse_scores(
     indptr: Longs, indices: Ints, data: Floats, projection: Floats, n_threads: int, /
 ) -> Floats: ...
@@ -112,8 +114,8 @@ class SparseProjection:
         self,
         places: Ints,
         factors: Floats | None,
-        projection: NDArray[Any],
-        steps: Floats | None,
+        projection: NDArray[np.int8],
+        steps: Floats,
         intercept: Floats,
         /,
     ) -> None: ...
@@ -154,8 +156,14 @@ def class_sums(
     X: NDArray[Any], labels: Labels, row_weights: Doubles, sums: Doubles, n_threads: int, /
 ) -> None: ...
 def standardise(
-    X: NDArray[Any], shift: NDArray[Any], factor: NDArray[Any], n_threads: int, /
-) -> NDArray[Any]: ...
+    X: NDArray[Any],
+    rows: Labels,
+    shift: NDArray[Any],
+    factor: NDArray[Any],
+    out: NDArray[Any],
+    n_threads: int,
+    /,
+) -> None: ...
 def product(
     a: NDArray[Any], a_transposed: bool, b: NDArray[Any], b_transposed: bool, n_threads: int, /
 ) -> NDArray[Any]: ...

@@ -10,18 +10,13 @@ import numpy as np
 from bitclass._native import _kernels
 from bitclass._native.threads import effective_threads
 
-__all__ = ["ENVIRONMENT_VARIABLE", "get_config", "use_level_of_environment"]
-
 ENVIRONMENT_VARIABLE = "BITCLASS_SIMD"
 
 
 def use_level_of_environment() -> None:
     """Use the SIMD level named by ``BITCLASS_SIMD``, if it is set.
 
-    Raises
-    ------
-    ValueError
-        If the name is unknown, or this machine does not support that level.
+    An unknown name, or a level that this machine does not support, is a ValueError.
     """
     name = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
     if name:

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from bitclass._native import _kernels
 from bitclass._native.threads import effective_threads
 
-__all__ = ["add_gram", "cholesky", "product", "solve_triangular"]
-
 # Rows per float32 product of a Gram matrix: more would lose digits.
 _BLOCK_ROWS = 4096
 

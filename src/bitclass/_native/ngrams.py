@@ -14,17 +14,6 @@ from bitclass._native import _kernels
 from bitclass._native.prediction import threads_for
 from bitclass._native.sparse import SparseRows
 
-__all__ = [
-    "TEXTS_PER_CHUNK",
-    "HashedTexts",
-    "Lengths",
-    "Ngram",
-    "NgramFeatures",
-    "as_lengths",
-    "as_texts",
-    "ngrams",
-]
-
 #: Shortest and longest length of the n-grams of a kind, or None to disable it.
 Lengths = tuple[int, int] | None
 
@@ -42,21 +31,11 @@ _LAST = 0xD6E8FEB86659FD93
 
 
 class Ngram(NamedTuple):
-    """An n-gram of a text.
+    """An n-gram of a text."""
 
-    Attributes
-    ----------
-    text : str
-        In lower case; character n-grams have a space at word boundaries.
-    kind : {"chars", "words"}
-    column : int
-    sign : {-1, 1}
-    """
-
-    text: str
-    kind: str
+    text: str  # in lower case; n-grams of characters have a space at word boundaries
     column: int
-    sign: int
+    sign: int  # -1 or 1
 
 
 class NgramFeatures:
@@ -212,13 +191,7 @@ class NgramFeatures:
 
 
 class HashedTexts:
-    """Rows of texts, which are hashed when they are taken: ``rows[a:b]`` are `SparseRows`.
-
-    Parameters
-    ----------
-    features : NgramFeatures
-    texts : list of n str or bytes
-    """
+    """Rows of texts, which are hashed when they are taken: ``rows[a:b]`` are `SparseRows`."""
 
     def __init__(self, features: NgramFeatures, texts: list[str | bytes]) -> None:
         self.features = features
@@ -265,9 +238,7 @@ def as_lengths(name: str, lengths: Any, longest: int) -> Lengths:
     return int(pair[0]), int(pair[1])
 
 
-# -------------------------------------------------------------------------------------------------
-# Python version of native/ngrams.cpp, for explanations
-# -------------------------------------------------------------------------------------------------
+# -- Python version of native/ngrams.cpp, for explanations
 
 
 def ngrams(
@@ -296,7 +267,7 @@ def ngrams(
     for characters, kind in pairs:
         hashed = _hash(characters, _SEEDS[kind])
         column = hashed >> (64 - (n_columns.bit_length() - 1))
-        yield Ngram(characters, kind, column, 1 if hashed & 1 else -1)
+        yield Ngram(characters, column, 1 if hashed & 1 else -1)
 
 
 def _hash(characters: str, state: int) -> int:

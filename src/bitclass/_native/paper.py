@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from bitclass._native import _kernels
 from bitclass._native.training import run_kernel
 
-__all__ = ["RELATIVE_TOLERANCE", "pair_sums", "update_codes"]
-
 #: A difference of two sums that is smaller than this fraction of them is rounding error: the
 #: current bit is kept.
 RELATIVE_TOLERANCE = _kernels.RELATIVE_TOLERANCE

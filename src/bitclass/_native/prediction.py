@@ -11,18 +11,6 @@ from numpy.typing import NDArray
 from bitclass._native import _kernels
 from bitclass._native.threads import effective_threads
 
-__all__ = [
-    "MAX_DEVIATIONS",
-    "MIN_ENTRY",
-    "QUANTISED_MAX",
-    "HammingIndex",
-    "Precision",
-    "QuantisedProjection",
-    "cluster_codes",
-    "quantise",
-    "threads_for",
-]
-
 #: Arithmetic in which codes are computed.
 Precision = Literal["float32", "int8"]
 
@@ -53,22 +41,15 @@ def threads_for(n_items: int, items_per_chunk: int) -> int:
 
 
 class QuantisedProjection(NamedTuple):
-    """A hash function in eight-bit integers.
+    """A hash function in eight-bit integers."""
 
-    Attributes
-    ----------
-    weights : (d, r) int8, columns of the projection, each scaled by its largest magnitude
-    thresholds : (r,) float64, the intercept in units of each column
-    centre, inverse_scale : (d,) float32 or None, standardisation of rows before quantisation;
-        `inverse_scale` is 0 for features without weight, whose values must not decide the step
-    steps : (r,) float64, the scale of each column: the value of one unit
-    """
-
-    weights: NDArray[np.int8]
-    thresholds: NDArray[np.float64]
+    weights: NDArray[np.int8]  # (d, r) columns of P, each scaled by its largest magnitude
+    thresholds: NDArray[np.float64]  # (r,) the intercept in units of each column
+    # (d,) standardisation of rows before quantisation; the inverse scale is 0 for features without
+    # weight, whose values must not decide the step.
     centre: NDArray[np.float32] | None
     inverse_scale: NDArray[np.float32] | None
-    steps: NDArray[np.float64]
+    steps: NDArray[np.float64]  # (r,) scale of each column: the value of one unit
 
     def without_idle_features(self) -> QuantisedProjection:
         """The same function, with an `inverse_scale` of 0 for features whose weights are all 0."""
@@ -181,6 +162,27 @@ class HammingIndex:
     def scores(self, codes: NDArray[np.uint8], n_bits: int) -> NDArray[np.int32]:
         """Scores ``r - 2 * Hamming distance + e_c`` (n, C) of all classes for codes of r bits."""
         return self.kernel.scores(np.ascontiguousarray(codes), n_bits, effective_threads())
+
+    def counts(
+        self, codes: NDArray[np.uint8], n_bits: int, lists: NDArray[np.int64], width: int
+    ) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+        """Count the scores of classes that are not on a list.
+
+        Parameters
+        ----------
+        codes : (n, bytes), of r bits
+        n_bits : int, r
+        lists : (n, m) distinct classes for each code, fewer than there are
+        width : int
+
+        Returns
+        -------
+        best : (n,) the largest of the other scores
+        counts : (n, width) number of others that are 0, 2, 4, ... below it; the last number is that
+            of all that are lower
+        """
+        codes, lists = np.ascontiguousarray(codes), np.ascontiguousarray(lists)
+        return self.kernel.counts(codes, n_bits, lists, width, effective_threads())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return HammingIndex, (self.weights, self.bias, self.n_probe)

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from bitclass._native import _kernels
 from bitclass._native.threads import effective_threads
 
-__all__ = ["SparseRows", "sparse_scores", "sparse_step"]
-
 
 class SparseRows:
     """Sparse rows in compressed form (CSR).

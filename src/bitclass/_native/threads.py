@@ -13,7 +13,7 @@ Results do not depend on the number of threads.
 
 BLAS threads wait for work by spinning. If other processes are busy, that makes many small products
 much slower than on a single thread. Training therefore limits BLAS to one thread and distributes
-whole blocks of rows over its own threads; only prediction in float32 leaves threading to BLAS.
+whole blocks of rows over its own threads; prediction does not use it.
 """
 
 from __future__ import annotations
@@ -27,16 +27,6 @@ from contextvars import ContextVar
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any
-
-__all__ = [
-    "available_cpus",
-    "blas_limit",
-    "effective_threads",
-    "prediction_threads",
-    "set_num_threads",
-    "thread_limit",
-    "training_threads",
-]
 
 ENVIRONMENT_VARIABLE = "BITCLASS_NUM_THREADS"
 MAX_THREADS = 2**31 - 1
@@ -132,10 +122,7 @@ def set_num_threads(n_threads: int | None) -> int | None:
 def thread_limit(n_jobs: int | None) -> Iterator[None]:
     """Context manager that limits the threads of kernels called by this thread.
 
-    Parameters
-    ----------
-    n_jobs : int or None
-        As in :func:`effective_threads`; None changes nothing.
+    `n_jobs` is that of :func:`effective_threads`; None changes nothing.
 
     Examples
     --------
@@ -156,22 +143,10 @@ def thread_limit(n_jobs: int | None) -> Iterator[None]:
 def effective_threads(n_jobs: int | None = None) -> int:
     """Resolve the number of threads for an `n_jobs` as scikit-learn understands it.
 
-    Parameters
-    ----------
-    n_jobs : int, optional
-        Number of threads; -1 means all CPUs, -2 all but one, and so on, or of the CPUs that
-        ``OMP_NUM_THREADS`` leaves, as in scikit-learn. None uses :func:`thread_limit`,
-        :func:`set_num_threads`, the environment or all CPUs, in this order of precedence. At most
-        :func:`available_cpus`.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    ValueError
-        If `n_jobs` is 0, not an integer or beyond 32 bits.
+    -1 means all CPUs, -2 all but one, and so on, or of the CPUs that ``OMP_NUM_THREADS`` leaves.
+    None uses :func:`thread_limit`, :func:`set_num_threads`, the environment or all CPUs, in this
+    order of precedence. At most :func:`available_cpus`; a ValueError if `n_jobs` is 0, not an
+    integer or beyond 32 bits.
 
     Examples
     --------
@@ -221,10 +196,10 @@ def _of_openmp() -> int:
     return max(1, int(text)) if text.isascii() and text.isdigit() else MAX_THREADS
 
 
-# The number of BLAS threads is global to the process. Limits may be nested, or overlap in several
-# threads, so all active limits are kept here, with the numbers of threads before the first of them.
+# The number of BLAS threads is global to the process. Several threads may train at the same time:
+# limits are counted, and the numbers of threads before the first of them are kept.
 _lock = threading.Lock()
-_blas_limits: list[int] = []
+_n_limits = 0
 _blas_before: list[int] = []
 
 
@@ -238,53 +213,28 @@ def _libraries() -> list[Any]:
 
 
 @contextmanager
-def blas_limit(n_threads: int) -> Iterator[None]:
-    """Context manager that limits BLAS to `n_threads` threads; it never raises their number.
-
-    Parameters
-    ----------
-    n_threads : int >= 1
-    """
-    with _lock:
-        if not _blas_limits:
-            _blas_before[:] = [library.get_num_threads() for library in _libraries()]
-        _blas_limits.append(n_threads)
-        _apply()
-    try:
-        yield
-    finally:
-        with _lock:
-            _blas_limits.remove(n_threads)
-            _apply()
-
-
-def _apply() -> None:
-    """Apply the smallest active limit to each library, or restore the previous number."""
-    for library, before in zip(_libraries(), _blas_before, strict=True):
-        n_threads = min([before, *_blas_limits])
-        if library.get_num_threads() != n_threads:
-            # threadpoolctl 3.8 lets only the first thread that called it control OpenBLAS, unless
-            # that is cleared; here the lock makes it safe.
-            if hasattr(library, "clear_controlling_thread"):
-                library.clear_controlling_thread(force=True)
-            library.set_num_threads(n_threads)
-
-
-@contextmanager
-def prediction_threads(n_jobs: int | None) -> Iterator[None]:
-    """Limit both the kernels and BLAS to `n_jobs` threads: for large products in float32.
-
-    Parameters
-    ----------
-    n_jobs : int or None
-        See :func:`effective_threads`.
-    """
-    with thread_limit(n_jobs), blas_limit(effective_threads(n_jobs)):
-        yield
-
-
-@contextmanager
 def training_threads(n_jobs: int | None) -> Iterator[None]:
     """Limit the kernels and pools of training to `n_jobs` threads, and BLAS to one thread each."""
-    with thread_limit(n_jobs), blas_limit(1):
-        yield
+    global _n_limits
+    with _lock:
+        if _n_limits == 0:
+            _blas_before[:] = [library.get_num_threads() for library in _libraries()]
+            _set_blas_threads([1] * len(_blas_before))
+        _n_limits += 1
+    try:
+        with thread_limit(n_jobs):
+            yield
+    finally:
+        with _lock:
+            _n_limits -= 1
+            if _n_limits == 0:
+                _set_blas_threads(_blas_before)
+
+
+def _set_blas_threads(numbers: list[int]) -> None:
+    for library, n_threads in zip(_libraries(), numbers, strict=True):
+        # threadpoolctl 3.8 lets only the first thread that called it control OpenBLAS, unless that
+        # is cleared; here the lock makes it safe.
+        if hasattr(library, "clear_controlling_thread"):
+            library.clear_controlling_thread(force=True)
+        library.set_num_threads(n_threads)

@@ -17,15 +17,6 @@ from numpy.typing import NDArray
 from bitclass._native import _kernels
 from bitclass._native.threads import effective_threads
 
-__all__ = [
-    "adam_step",
-    "class_gradients",
-    "class_sums",
-    "log_probabilities",
-    "run_kernel",
-    "standardise",
-]
-
 _T = TypeVar("_T")
 
 
@@ -61,10 +52,27 @@ def class_sums(
 
 
 def standardise(
-    X: NDArray[Any], shift: NDArray[np.float64], scale: NDArray[np.float64]
+    X: NDArray[Any],
+    rows: NDArray[np.intp],
+    shift: NDArray[np.float64],
+    scale: NDArray[np.float64],
+    out: NDArray[Any] | None = None,
 ) -> NDArray[Any]:
-    """Standardised features ``(X - shift) / scale`` (n, d), float32 or float64 as X."""
-    return run_kernel(_kernels.standardise, X, shift.astype(X.dtype), (1.0 / scale).astype(X.dtype))
+    """Standardised features ``(x - shift) / scale`` of some rows, float32 or float64 as X.
+
+    Parameters
+    ----------
+    X : (n, d)
+    rows : (m,) indices of rows
+    shift, scale : (d,)
+    out : (m, d), optional
+        The memory for the result, to be used again: that of a new large array must be cleared.
+    """
+    dtype = X.dtype
+    found = np.empty((len(rows), X.shape[1]), dtype) if out is None else out
+    shift, factor = shift.astype(dtype), (1.0 / scale).astype(dtype)
+    run_kernel(_kernels.standardise, X, rows, shift, factor, changed=found)
+    return found
 
 
 def class_gradients(

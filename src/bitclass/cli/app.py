@@ -9,8 +9,6 @@ import typer
 
 import bitclass
 
-__all__ = ["COMMANDS", "parse_and_run"]
-
 #: Each command, implemented by `command` in the module of the same name, and its summary.
 #: Only the module of the requested command is imported, since some import scikit-learn.
 COMMANDS = {

@@ -15,15 +15,6 @@ from numpy.typing import NDArray
 
 from bitclass._warn import how_to_install
 
-__all__ = [
-    "TRAINING_FACES",
-    "UNSEEN_FACES",
-    "draw_characters",
-    "gradient_features",
-    "load_faces",
-    "resample",
-]
-
 #: One per family, in different styles.
 UNSEEN_FACES = ("DejaVuSans-BoldOblique", "DejaVuSansMono-Oblique", "DejaVuSerif-Bold")
 TRAINING_FACES = (

@@ -27,18 +27,6 @@ from bitclass.report import Epoch, Report
 if TYPE_CHECKING:
     from bitclass.model import PackedModel
 
-__all__ = [
-    "ProgressBars",
-    "as_text",
-    "describe_training",
-    "format_size",
-    "pluralise",
-    "print_lines",
-    "print_model",
-    "progress_bars",
-    "show_table",
-]
-
 
 def print_lines(text: str) -> None:
     """Print lines without wrapping them."""

@@ -21,15 +21,6 @@ if TYPE_CHECKING:
     from bitclass.io import Rows
     from bitclass.model import PackedModel
 
-__all__ = [
-    "RowOptions",
-    "check_outputs",
-    "files_in",
-    "open_training_rows",
-    "takes_texts",
-    "with_standard_input",
-]
-
 _TEXT_LIBRARIES = ("model2vec", "sentence-transformers")
 
 

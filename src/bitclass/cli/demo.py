@@ -30,8 +30,6 @@ from bitclass.cli.errors import UsageError
 from bitclass.codes import unpack
 from bitclass.storage import atomic_write
 
-__all__ = ["command", "run"]
-
 _COPIES = 3  # of each drawing, jittered; more take longer and bring no accuracy
 _TIMED_ROUNDS = 3
 _SHOWN_ROWS = 8

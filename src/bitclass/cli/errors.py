@@ -16,8 +16,6 @@ import typer
 
 from bitclass._warn import printable
 
-__all__ = ["UsageError", "run_and_report"]
-
 
 class UsageError(ValueError):
     """Invalid arguments, or arguments that cannot be combined."""

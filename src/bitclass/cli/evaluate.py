@@ -29,8 +29,6 @@ from bitclass.storage import atomic_write, load
 if TYPE_CHECKING:
     from bitclass.model import PackedModel
 
-__all__ = ["Evaluation", "calibration_bins", "calibration_error", "command"]
-
 _N_SHOWN = 10
 _CALIBRATION_BINS = 15
 # Probabilities need the scores of all classes, which is slow for many classes.
@@ -129,13 +127,8 @@ def calibration_error(bins: NDArray[np.float64]) -> float:
 class Evaluation:
     """What was found in labelled rows.
 
-    Parameters
-    ----------
-    model : PackedModel
-    calibrate : bool
-        Whether to compute probabilities even if there are many classes.
-    reject : float, optional
-        Rows with a typicality below it are rejected; by default as the model says.
+    With `calibrate`, probabilities are computed even if there are many classes. Rows with a
+    typicality below `reject` are rejected; by default as the model says.
     """
 
     def __init__(

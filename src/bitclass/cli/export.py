@@ -12,8 +12,6 @@ from bitclass.cli.console import format_size, print_lines
 from bitclass.cli.data import check_outputs
 from bitclass.storage import load
 
-__all__ = ["command"]
-
 # As many as `serve` returns by default.
 _TOP = 5
 

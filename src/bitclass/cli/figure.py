@@ -11,8 +11,6 @@ from bitclass._warn import how_to_install
 if TYPE_CHECKING:
     from bitclass.cli.evaluate import Evaluation
 
-__all__ = ["draw"]
-
 _MAX_NAME = 24
 _BLUE, _RED, _PALE = "#3a4e7a", "#c93c37", "#8a8f9c"
 

@@ -31,8 +31,6 @@ from bitclass.training.sums_file import sums_path
 if TYPE_CHECKING:
     from bitclass.io import Rows
 
-__all__ = ["command"]
-
 _DEFAULTS = {
     name: parameter.default
     for name, parameter in inspect.signature(BinaryCodeClassifier).parameters.items()

@@ -9,8 +9,6 @@ from bitclass.cli import options
 from bitclass.cli.console import describe_training, format_size, pluralise, print_lines
 from bitclass.storage import VERSION, load
 
-__all__ = ["command"]
-
 _SHOWN_CLASSES = 12
 
 

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Data", "Features", "Json", "Labels", "Model", "Reject"]
-
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file.")]
 Data = Annotated[
     list[Path],

@@ -40,8 +40,6 @@ from bitclass.storage import atomic_write, load
 if TYPE_CHECKING:
     from bitclass.model import PackedModel
 
-__all__ = ["command"]
-
 #: Columns of shape (n,), or (n, k) for the k best classes.
 Columns = dict[str, NDArray[Any]]
 #: For each batch, columns copied from the input, and columns of the best classes.

@@ -24,13 +24,6 @@ if TYPE_CHECKING:
     from bitclass.classifier import BinaryCodeClassifier
     from bitclass.model import PackedModel
 
-__all__ = [
-    "digest_of",
-    "model_lock",
-    "save_model",
-    "without_link",
-]
-
 
 def without_link(model: Path) -> Path:
     """The file that a link points to, which is the one to be replaced, and beside its sums."""

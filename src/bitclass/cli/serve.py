@@ -11,8 +11,6 @@ import typer
 
 from bitclass.cli.errors import UsageError
 
-__all__ = ["command"]
-
 
 def command(
     models: Annotated[

@@ -22,8 +22,6 @@ from bitclass.training.sums_file import sums_path
 if TYPE_CHECKING:
     from bitclass.model import PackedModel
 
-__all__ = ["command"]
-
 
 def command(
     model: options.Model,

@@ -16,15 +16,6 @@ from bitclass._warn import how_to_install, printable
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = [
-    "MAX_PIXELS",
-    "ImageError",
-    "centre_square",
-    "count_pixels",
-    "decode",
-    "import_extra",
-]
-
 #: Supported formats, by Pillow's names; some of its other formats run external programs.
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 #: Maximum number of pixels of an image by default, as in Pillow: a quarter of a GB of RGB.

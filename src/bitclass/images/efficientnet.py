@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from bitclass.images.decoding import import_extra
 
-__all__ = ["PIXELS", "build_graph"]
-
 #: The network takes (pixel - 127) / 128.
 PIXELS = {"mean": 127.0, "std": 128.0}
 
@@ -86,10 +84,7 @@ def _read_weights() -> dict[str, NDArray[np.float64]]:
 def build_graph() -> bytes:
     """Build the network up to the pooled features, without the classification layer.
 
-    Returns
-    -------
-    bytes
-        An ONNX model that maps pixels (n, 3, h, w) to features (n, 1280).
+    Returns an ONNX model that maps pixels (n, 3, h, w) to features (n, 1280).
     """
     onnx = import_extra("onnx")
     helper, float32 = onnx.helper, onnx.TensorProto.FLOAT

@@ -13,8 +13,6 @@ from bitclass._warn import printable
 from bitclass.images.decoding import ImageError
 from bitclass.io import format_of
 
-__all__ = ["find_images", "list_images"]
-
 #: Files with these suffixes, in upper or lower case, are treated as images.
 SUFFIXES = (
     ".bmp", ".gif", ".jpeg", ".jpg", ".jp2", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif",
@@ -30,11 +28,8 @@ def list_images(
 ) -> tuple[list[str], list[str], NDArray[np.str_] | None]:
     """List the images in folders, and single image files: see `open_images`.
 
-    Returns
-    -------
-    names : list of n unique str, paths relative to the folder if there is only one
-    files : list of n str, paths of the images
-    labels : (n,) class names, or None unless every image has one
+    Returns their unique names, which are paths relative to the folder if there is only one; their
+    paths; and class names (n,), or None unless every image has one.
     """
     roots = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     names: list[str] = []

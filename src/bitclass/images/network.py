@@ -26,8 +26,6 @@ from bitclass.storage import check_extractor, extractor_of
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["ImageNetwork", "extractor_named", "recorded_extractor"]
-
 # Mean and standard deviation of ImageNet pixels, which most networks expect.
 _IMAGENET_PIXELS = {"mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375]}
 _DEFAULT_SIZE, _MAX_SIZE = 224, 1024

@@ -18,8 +18,6 @@ from bitclass.images.folders import list_images
 from bitclass.images.network import ImageNetwork
 from bitclass.io import Batch, Rows
 
-__all__ = ["ImageRows", "ImageWarning", "open_images"]
-
 PathLike = str | os.PathLike[str]
 
 # Images that are decoded together, and then go through the network together.

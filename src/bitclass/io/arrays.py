@@ -15,8 +15,6 @@ from bitclass.io.columns import Request, choose_columns
 from bitclass.io.labels import label_dtype
 from bitclass.io.source import Batch, DataFileError, Source, reading
 
-__all__ = ["NpySource", "NpzSource"]
-
 
 class NpzSource(Source):
     """Named arrays. The whole file is loaded in each pass; labels and columns stay in memory."""

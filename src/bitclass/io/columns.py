@@ -15,8 +15,6 @@ from typing import Literal
 
 from bitclass.io.source import DataFileError, Source, listed
 
-__all__ = ["Request", "choose_columns"]
-
 _LABEL = re.compile(r"(?i)y|labels|label|targets|target|classes|class")
 _ID = re.compile(r"(?i:(.*[_\-. ])?(id|idx|uuid)|index)|.*[a-z](Id|ID)")
 # What pandas calls an index that has no name, in CSV and in other files.

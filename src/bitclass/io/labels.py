@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from bitclass.io.source import DataFileError
 
-__all__ = ["TEXT", "common_dtype", "convert", "infer_dtype", "label_dtype"]
-
 TEXT, INTEGER = np.dtype(np.str_), np.dtype(np.int64)
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,19}")
 

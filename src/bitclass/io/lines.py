@@ -11,8 +11,6 @@ from bitclass.io.columns import Request, choose_columns
 from bitclass.io.labels import common_dtype, infer_dtype
 from bitclass.io.source import Batch, DataFileError, Source, open_text, reading
 
-__all__ = ["LinesSource"]
-
 _BLOCK_BYTES = 16 << 20
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 

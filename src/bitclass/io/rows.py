@@ -27,8 +27,6 @@ from bitclass.io.source import (
     listed,
 )
 
-__all__ = ["FORMATS", "FileRows", "Rows", "format_of", "open_rows"]
-
 PathLike = str | os.PathLike[str]
 
 #: For each format, the class that reads it and its file extensions.

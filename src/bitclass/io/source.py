@@ -17,16 +17,6 @@ from typing import IO, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Batch",
-    "DataFileError",
-    "Source",
-    "join_batches",
-    "listed",
-    "open_text",
-    "reading",
-]
-
 _MAX_NAMES = 20
 _MAX_CHARACTERS = 300
 _PEEKED = 4096
@@ -190,18 +180,7 @@ def listed(names: Iterable[object]) -> str:
 def open_text(path: Path) -> IO[bytes]:
     """Open a text file for reading bytes, decompressed if its content is gzip.
 
-    Parameters
-    ----------
-    path : Path
-
-    Returns
-    -------
-    stream : binary file
-
-    Raises
-    ------
-    DataFileError
-        If the file starts with bytes that no text contains.
+    One that starts with bytes that no text contains is a DataFileError.
 
     Examples
     --------

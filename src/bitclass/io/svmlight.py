@@ -15,31 +15,21 @@ from bitclass.io.columns import Request, choose_columns
 from bitclass.io.labels import INTEGER
 from bitclass.io.source import Batch, DataFileError, Source, open_text, reading
 
-__all__ = ["SvmlightSource", "set_widths"]
-
 _BLOCK_BYTES = 4 << 20
 
 
 class SvmlightSource(Source):
-    """An SVMlight file. A first pass counts the rows and finds the range of indices.
-
-    Attributes
-    ----------
-    low, high : int
-        Smallest and largest index; -1 if there are none.
-    first_index : int
-        Set by `set_widths`, like `n_features`.
-    """
+    """An SVMlight file. A first pass counts the rows and finds the range of indices."""
 
     format_name = "SVMlight"
     is_sparse = True
-    first_index = 0
+    low, high = -1, -1  # smallest and largest index; -1 if there are none
+    first_index = 0  # set by `set_widths`, like `n_features`
 
     def __init__(self, path: Path, request: Request) -> None:
         self.path = path
         kinds = {"features": "list", "label": "number"}
         choose_columns(self, kinds, replace(request, feature_names=None))
-        self.low, self.high = -1, -1
         for X, y, row in self._blocks():
             self.n_rows = row + len(y)
             if X.nnz:

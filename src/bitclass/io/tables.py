@@ -27,8 +27,6 @@ from bitclass.io.columns import Request, choose_columns
 from bitclass.io.labels import TEXT, common_dtype, infer_dtype, label_dtype
 from bitclass.io.source import Batch, DataFileError, Source, listed, open_text, reading
 
-__all__ = ["ArrowSource", "CsvSource", "JsonSource", "ParquetSource"]
-
 _PIECE_BYTES = 8 << 20
 # The largest row of a CSV file. pyarrow reads up to 32 blocks ahead.
 _BLOCK_BYTES = 4 << 20

@@ -31,19 +31,6 @@ from bitclass.codes import pack, sign, unpack
 from bitclass.paper.bqp import Solver
 from bitclass.paper.losses import LossTable
 
-__all__ = [
-    "HISTORY_DTYPE",
-    "Groups",
-    "Learned",
-    "alternate",
-    "b_step",
-    "hinge_weights",
-    "log_objective",
-    "quadratic_program",
-    "solve_hinge",
-    "w_step",
-]
-
 _LOOKUPS_PER_CALL = 1 << 31
 # Size of a block of margins; temporaries take four times as much.
 _BLOCK_BYTES = 4 << 20
@@ -58,22 +45,13 @@ HISTORY_DTYPE = np.dtype(
 
 @dataclass(frozen=True)
 class Learned:
-    """The result of the alternation.
+    """The result of the alternation."""
 
-    Attributes
-    ----------
-    weights : (C, r) int8 in {-1, +1}
-    groups : Groups, the samples with their codes
-    history : (m,) of `HISTORY_DTYPE`
-    n_rounds : int
-    converged : bool, whether the last round changed nothing
-    """
-
-    weights: NDArray[np.int8]
-    groups: Groups
-    history: NDArray[np.void]
+    weights: NDArray[np.int8]  # (C, r) in {-1, +1}
+    groups: Groups  # the samples with their codes
+    history: NDArray[np.void]  # (m,) of `HISTORY_DTYPE`
     n_rounds: int
-    converged: bool
+    converged: bool  # whether the last round changed nothing
 
 
 def alternate(
@@ -225,20 +203,12 @@ def _log_hinge_objective(
 
 @dataclass(frozen=True)
 class Groups:
-    """Samples merged so that each (class, code) pair occurs once, ordered by class.
+    """Samples merged so that each (class, code) pair occurs once, ordered by class."""
 
-    Attributes
-    ----------
-    labels : (g,) class index of each group, ascending
-    codes : (g, bytes) packed codes
-    sample_weight : (g,) summed weights of the samples
-    inverse : (n,) the group of each sample
-    """
-
-    labels: NDArray[np.intp]
-    codes: NDArray[np.uint8]
-    sample_weight: NDArray[np.float64]
-    inverse: NDArray[np.intp]
+    labels: NDArray[np.intp]  # (g,) class index of each group, ascending
+    codes: NDArray[np.uint8]  # (g, bytes) packed
+    sample_weight: NDArray[np.float64]  # (g,) summed weights of the samples
+    inverse: NDArray[np.intp]  # (n,) the group of each sample
 
     @classmethod
     def of_samples(

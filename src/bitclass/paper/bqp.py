@@ -19,8 +19,6 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from bitclass._native.paper import RELATIVE_TOLERANCE
 
-__all__ = ["SOLVERS", "Solver", "cut_bits", "flip_bits"]
-
 #: Takes H (C, C), g (C,) and the current bits (C,); returns better bits and the decrease of f.
 Solver = Callable[
     [NDArray[np.float64], NDArray[np.float64], NDArray[np.int8]],
@@ -87,16 +85,7 @@ def cut_bits(
 ) -> tuple[NDArray[np.int8], float]:
     """Minimise ``f(w) = w' H w / 2 + g . w`` over -1/+1 vectors, globally.
 
-    Parameters
-    ----------
-    H : (C, C) symmetric, entries <= 0, diagonal 0
-    g : (C,)
-    w : (C,) the current bits, returned unless f decreases
-
-    Returns
-    -------
-    w : (C,) a global minimum
-    decrease : float, decrease of f (>= 0)
+    As `flip_bits`, for H whose entries are <= 0; returns the current bits unless f decreases.
     """
     n_classes = len(g)
     source, sink = n_classes, n_classes + 1

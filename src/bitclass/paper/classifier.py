@@ -29,8 +29,6 @@ from bitclass.report import make_summary
 from bitclass.storage import ProjectionType
 from bitclass.storage import save as save_model
 
-__all__ = ["PaperClassifier"]
-
 # The program of one bit needs several C x C matrices: 1 GB for this many classes.
 MAX_BQP_CLASSES = 4096
 # The correlation matrix takes 2 GB for this many features.
@@ -92,14 +90,8 @@ class PaperClassifier(PackedPredictor):
     classes_ : ndarray of shape (n_classes,)
         Labels, sorted; those of rows with weight 0 only are left out.
 
-    weights_ : ndarray of shape (n_classes, n_bits), int8
-        Class weights W in {-1, +1}.
-
-    projection_ : ndarray of shape (n_features, n_bits), float32
-        The matrix P of the hash function.
-
-    intercept_ : ndarray of shape (n_bits,), float64
-        The offset t of the hash function.
+    weights_, projection_, intercept_, n_features_in_, feature_names_in_
+        As for `BinaryCodeClassifier`.
 
     objective_history_ : structured ndarray
         One entry per bit update, with the fields `round`, `step` ("W" or "B"), `bit` and
@@ -109,12 +101,6 @@ class PaperClassifier(PackedPredictor):
 
     n_iter_ : int
         Number of rounds of the alternation.
-
-    n_features_in_ : int
-        Number of features seen in `fit`.
-
-    feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, if all are strings.
 
     Examples
     --------

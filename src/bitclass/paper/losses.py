@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LOSSES", "LossTable", "tabulate"]
-
 Margins = NDArray[np.float64]
 
 

@@ -22,31 +22,20 @@ from bitclass.codes import unpack
 from bitclass.hash_function import HashFunction
 from bitclass.paper.alternation import Groups
 
-__all__ = ["Rows", "solve_ridge", "standardise", "temperature"]
-
 _ROWS_PER_BLOCK = 4096
-_ROWS_IN_CACHE = 256
-# A variance below this fraction of the mean square is rounding error of a constant.
+# A variance below this fraction of the squared mean is rounding error of a constant.
 _ROUNDING = 1e-14
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The training rows, in memory: standardised features, classes and weights.
+    """The training rows, in memory: standardised features, classes and weights."""
 
-    Attributes
-    ----------
-    Z : (n, d) float32, features of weighted mean 0 and variance 1; constant features are 0
-    centre, scale : (d,) mean and standard deviation of each feature; the latter 1 for constants
-    labels : (n,) class index of each row
-    sample_weight : (n,), positive
-    """
-
-    Z: NDArray[np.float32]
-    centre: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    labels: NDArray[np.intp]
-    sample_weight: NDArray[np.float64]
+    Z: NDArray[np.float32]  # (n, d) of weighted mean 0 and variance 1; constant features are 0
+    centre: NDArray[np.float64]  # (d,) mean of each feature
+    scale: NDArray[np.float64]  # (d,) its standard deviation, 1 for constants
+    labels: NDArray[np.intp]  # (n,) class index of each row
+    sample_weight: NDArray[np.float64]  # (n,) positive
 
     def correlations(self) -> NDArray[np.float64]:
         """Correlation matrix of the features, (d, d)."""
@@ -60,40 +49,35 @@ class Rows:
 def standardise(X: Any, labels: NDArray[np.intp], sample_weight: NDArray[np.float64]) -> Rows:
     """Standardise rows X (n, d), dense or CSR: see `Rows`."""
     n, d = X.shape
-    exact = np.float32 if X.dtype in (np.float16, np.float32) else np.float64
-    share = (sample_weight / sample_weight.sum()).astype(exact)
+    share = sample_weight / sample_weight.sum()
 
-    def dense(rows: slice) -> NDArray[Any]:
+    def dense(rows: slice) -> NDArray[np.float64]:
         block = X[rows]
         block = block if isinstance(block, np.ndarray) else block.toarray()
-        return block.astype(exact, copy=False)
+        return np.asarray(block, dtype=np.float64)
 
-    # Moments about the mean of a few rows, so that features far from 0 lose no digits.
+    centre, variance = np.zeros(d), np.zeros(d)
     with np.errstate(over="ignore", invalid="ignore"):
-        origin = dense(slice(_ROWS_IN_CACHE)).mean(axis=0, dtype=np.float64).astype(exact)
-        mean, square = np.zeros(d), np.zeros(d)
-        for rows in blocks(n, _ROWS_IN_CACHE):
-            difference = dense(rows) - origin
-            mean += share[rows] @ difference
-            square += share[rows] @ np.square(difference, out=difference)
-        variance = square - mean**2
+        for rows in blocks(n):
+            centre += share[rows] @ dense(rows)
+        for rows in blocks(n):
+            variance += share[rows] @ (dense(rows) - centre) ** 2
     if not np.isfinite(variance).all():
         feature = int(np.argmin(np.isfinite(variance)))
         raise ValueError(f"X: the values of feature {feature} are too large to compute a variance")
-    is_constant = variance <= _ROUNDING * (square + np.square(origin, dtype=np.float64))
+    is_constant = variance <= _ROUNDING * centre**2
     is_constant |= variance < np.finfo(np.float32).tiny
-    centre, scale = origin + mean, np.sqrt(np.where(is_constant, 1.0, variance))
+    scale = np.sqrt(np.where(is_constant, 1.0, variance))
     Z = np.empty((n, d), dtype=np.float32)
-    for rows in blocks(n, _ROWS_IN_CACHE):
-        difference = dense(rows) - origin - mean.astype(exact)
-        np.divide(difference, scale.astype(exact), out=Z[rows], casting="same_kind")
+    for rows in blocks(n):
+        Z[rows] = (dense(rows) - centre) / scale
     Z[:, is_constant] = 0.0
     return Rows(Z, centre, scale, labels, sample_weight)
 
 
-def blocks(n: int, size: int = _ROWS_PER_BLOCK) -> Iterator[slice]:
+def blocks(n: int) -> Iterator[slice]:
     """Slices of n rows: sums within a block may be in float32, those of blocks are in float64."""
-    return (slice(start, start + size) for start in range(0, n, size))
+    return (slice(start, start + _ROWS_PER_BLOCK) for start in range(0, n, _ROWS_PER_BLOCK))
 
 
 def solve_ridge(
@@ -101,10 +85,8 @@ def solve_ridge(
 ) -> tuple[HashFunction, float]:
     """Ridge regression of the codes of the groups on the rows.
 
-    Returns
-    -------
-    hash_function : HashFunction, whose scores are the values of the regression
-    explained : float, share of the codes' variance that the regression explains, in [0, 1]
+    Returns the hash function, whose scores are the values of the regression, and the share of the
+    codes' variance that the regression explains.
     """
     cross = _features_times_codes(rows, groups, n_bits)
     mean = groups.sample_weight @ unpack(groups.codes, n_bits) / groups.sample_weight.sum()

@@ -18,8 +18,6 @@ from bitclass.codes import pack, sign
 from bitclass.hash_function import HashFunction
 from bitclass.paper.ridge import Rows
 
-__all__ = ["STARTING_CODES", "starting_codes"]
-
 #: Names of the starting codes.
 STARTING_CODES = ("projection", "random", "means")
 
@@ -32,12 +30,7 @@ def starting_codes(
 ) -> NDArray[np.uint8]:
     """Packed starting codes (n, bytes) of the training rows.
 
-    Parameters
-    ----------
-    kind : one of `STARTING_CODES`, or codes (n, r) in {-1, +1}
-    rows : Rows
-    n_bits : int
-    random : RandomState
+    `kind` is one of `STARTING_CODES`, or codes (n, r) in {-1, +1}.
     """
     if not isinstance(kind, str):
         return pack(kind)

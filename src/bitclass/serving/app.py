@@ -49,8 +49,6 @@ from bitclass.serving.protocol import (
     shown,
 )
 
-__all__ = ["Service"]
-
 _FILES = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),

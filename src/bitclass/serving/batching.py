@@ -18,8 +18,6 @@ from bitclass.arrays import RowError
 from bitclass.model import TopClasses
 from bitclass.serving.models import ServedModel
 
-__all__ = ["Batcher"]
-
 # Larger batches are not faster, and delay waiting requests.
 MAX_BATCH_ROWS = 4096
 # Scores in memory at once, when probabilities are computed.

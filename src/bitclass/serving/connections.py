@@ -14,8 +14,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bitclass.serving.limits import Limits
 
-__all__ = ["MAX_HEAD_BYTES", "Connection", "Connections"]
-
 MAX_HEAD_BYTES = 64 << 10
 # Requests that a client may send without waiting for answers.
 _MAX_PIPELINED = 100

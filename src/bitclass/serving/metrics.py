@@ -22,8 +22,6 @@ from bitclass.model import TopClasses
 from bitclass.serving.models import ServedModel
 from bitclass.serving.page import label_value
 
-__all__ = ["Metrics"]
-
 # Times of creation would double the number of series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 

@@ -15,8 +15,6 @@ from bitclass.images import recorded_extractor
 from bitclass.model import PackedModel
 from bitclass.storage import load
 
-__all__ = ["ModelFiles", "ServedModel", "load_model"]
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 

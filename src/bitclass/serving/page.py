@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from bitclass._native import HammingIndex
 from bitclass.model import PackedModel
 
-__all__ = ["label_value", "listed_classes", "look"]
-
 #: Number of best classes and of listed classes per answer.
 N_BEST = 10
 N_LISTED = 50

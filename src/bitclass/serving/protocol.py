@@ -24,18 +24,6 @@ from bitclass.serving.limits import Limits
 from bitclass.serving.models import ServedModel
 from bitclass.serving.page import label_value
 
-__all__ = [
-    "Query",
-    "RequestError",
-    "infer_answer",
-    "metadata",
-    "parse_infer",
-    "parse_number",
-    "parse_plain",
-    "plain_answer",
-    "shown",
-]
-
 _TYPES = {
     "BOOL": np.dtype(np.bool_),
     **{f"UINT{8 * n}": np.dtype(f"<u{n}") for n in (1, 2, 4, 8)},

@@ -25,8 +25,6 @@ from bitclass.serving.app import Service
 from bitclass.serving.limits import Limits
 from bitclass.serving.models import ModelFiles
 
-__all__ = ["configuration", "is_loopback", "listen", "serve"]
-
 
 def is_loopback(host: str) -> bool:
     """Whether an address can be reached only from this machine.

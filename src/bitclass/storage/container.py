@@ -32,18 +32,6 @@ from safetensors.numpy import save as as_safetensors
 from bitclass.codes import packed_width
 from bitclass.storage.atomic import atomic_write
 
-__all__ = [
-    "VERSION",
-    "Content",
-    "Expected",
-    "ModelFileError",
-    "check_codes",
-    "open_file",
-    "parse_json",
-    "shown",
-    "write_file",
-]
-
 #: The version of the format.
 VERSION = 1
 
@@ -185,9 +173,7 @@ def check_codes(name: str, codes: NDArray[np.uint8], n_bits: int) -> None:
         raise ModelFileError(f"tensor {name!r} must be 0 in the unused bits after bit {n_bits}")
 
 
-# -------------------------------------------------------------------------------------------------
-# Writing
-# -------------------------------------------------------------------------------------------------
+# -- Writing
 
 
 def write_file(path: str | os.PathLike[str], kind: str, content: Content) -> None:
@@ -218,9 +204,7 @@ def write_file(path: str | os.PathLike[str], kind: str, content: Content) -> Non
         target.write(hashlib.sha256(covered).digest())
 
 
-# -------------------------------------------------------------------------------------------------
-# Reading
-# -------------------------------------------------------------------------------------------------
+# -- Reading
 
 
 @contextmanager

@@ -13,8 +13,6 @@ from typing import Any
 
 from bitclass.storage.container import ModelFileError, shown
 
-__all__ = ["check_extractor", "extractor_of"]
-
 # Options of each kind, with the types of their values.
 _KINDS: dict[str, dict[str, type]] = {
     "cnn": {"size": int},

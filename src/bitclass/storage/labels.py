@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from bitclass.storage.container import Expected, ModelFileError, parse_json, shown
 
-__all__ = ["decode_labels", "encode_labels", "label_kind", "label_tensor"]
-
 # Types of numbers by their NumPy names, and the safetensors types that store them.
 _NUMBERS = {
     "bool": "U8",

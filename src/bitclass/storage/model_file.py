@@ -34,18 +34,6 @@ from bitclass.storage.container import (
 from bitclass.storage.extractors import extractor_of
 from bitclass.storage.labels import decode_labels, encode_labels, label_tensor
 
-__all__ = [
-    "ANCHOR_LAYOUT",
-    "PROJECTION_TYPES",
-    "ProjectionType",
-    "anchors_from",
-    "load",
-    "save",
-    "saved_anchors",
-    "saved_text",
-    "text_from",
-]
-
 ProjectionType = Literal["float32", "int8", "int4", "1bit"]
 #: Data types in which the projection can be saved.
 PROJECTION_TYPES: tuple[ProjectionType, ...] = get_args(ProjectionType)
@@ -118,23 +106,13 @@ def save(
 ) -> None:
     """Write a model to a file atomically.
 
-    Parameters
-    ----------
-    path : path-like
-        File to write, usually ``*.safetensors``; an existing file is replaced.
-    model : PackedModel
-    projection : {"float32", "int8", "int4", "1bit"}, optional
-        Data type of the saved projection. "float32" is exact; "int8" takes a quarter of the space,
-        and is exact for a model that predicts in int8. "int4" and "1bit" are for wide rows and
-        store a scale per column. By default, wide rows are stored in the smallest type that is
-        exact, all others as "float32".
+    `projection` is the data type of the saved projection. "float32" is exact; "int8" takes a
+    quarter of the space, and is exact for a model that predicts in int8. "int4" and "1bit" are for
+    wide rows and store a scale per column. By default, wide rows are stored in the smallest type
+    that is exact, all others as "float32".
 
-    Raises
-    ------
-    ValueError
-        If the model cannot be stored; nothing is written.
-    OSError
-        If the file cannot be written; an existing file is unchanged.
+    A model that cannot be stored is a ValueError, a file that cannot be written an OSError; an
+    existing file is then unchanged.
     """
     h = model.hash_function
     if projection is None:
@@ -228,9 +206,7 @@ def load(path: str | os.PathLike[str]) -> PackedModel:
         return model
 
 
-# -------------------------------------------------------------------------------------------------
-# Checks of header and arrays, when loading and before saving
-# -------------------------------------------------------------------------------------------------
+# -- Checks of header and arrays, when loading and before saving
 
 
 def _checked(content: Content) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -301,9 +277,7 @@ def _check_summary(summary: dict[str, Any], n_features: int) -> None:
         extractor_of(summary)
 
 
-# -------------------------------------------------------------------------------------------------
-# The projection in fewer bits
-# -------------------------------------------------------------------------------------------------
+# -- The projection in fewer bits
 
 
 def _packed_entries(entries: NDArray[np.int8], kind: ProjectionType) -> NDArray[Any]:
@@ -426,9 +400,7 @@ def _quantised(
     return QuantisedProjection(tensors["projection"], thresholds, centre, inverse, steps), intercept
 
 
-# -------------------------------------------------------------------------------------------------
-# Kernel anchors, also in files of sums, and texts
-# -------------------------------------------------------------------------------------------------
+# -- Kernel anchors, also in files of sums, and texts
 
 
 def saved_anchors(anchors: RbfAnchors | None) -> dict[str, NDArray[Any]]:

@@ -20,8 +20,6 @@ from bitclass.hash_function import MAX_STANDARDISED, RbfAnchors
 from bitclass.model import PackedModel
 from bitclass.storage.atomic import atomic_write
 
-__all__ = ["save_onnx"]
-
 # The first operator set with bitwise operators, which unpack the packed weights.
 _OPSET = 18
 _IR_VERSION = 8

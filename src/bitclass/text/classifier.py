@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self
@@ -18,14 +18,11 @@ from bitclass.checks import PARAMETER_CONSTRAINTS
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.embeddings import SentenceEmbeddings, recorded_embeddings
 from bitclass.model import PackedModel
-from bitclass.report import Epoch
 from bitclass.storage import ModelFileError, ProjectionType
 from bitclass.text.ngrams import csr_rows, fit_ngrams
 from bitclass.training.fit import Fitted
 from bitclass.training.settings import Settings
 from bitclass.training.sums import Collected
-
-__all__ = ["TextClassifier"]
 
 Texts = Iterable[str | bytes]
 
@@ -132,124 +129,17 @@ class TextClassifier(BinaryCodeClassifier):
         self.word_ngrams = word_ngrams
         self.min_df = min_df
 
-    def fit(
-        self,
-        X: Texts,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-        *,
-        callback: Callable[[Epoch], Any] | None = None,
-    ) -> Self:
-        """Fit the model to texts.
-
-        Parameters
-        ----------
-        X : iterable of n_samples str or bytes
-        y : array-like of shape (n_samples,)
-        sample_weight, groups, callback
-            As for `BinaryCodeClassifier.fit`.
-
-        Returns
-        -------
-        self
-            If an exception is raised, the estimator is unchanged.
-        """
-        with self._unchanged_on_error():
-            texts = as_texts(X)
-            self._set_extractor([texts])
-            return super().fit(self._rows(texts), y, sample_weight, groups, callback=callback)
-
-    def fit_batches(
-        self,
-        batches: Callable[[], Iterable[tuple[Any, ...]]] | Iterable[tuple[Any, ...]],
-        *,
-        feature_names: Sequence[str] | None = None,
-        callback: Callable[[Epoch], Any] | None = None,
-    ) -> Self:
-        """Fit the model to texts read in batches, without keeping them in memory.
-
-        Parameters
-        ----------
-        batches : callable
-            Returns a new iterator of tuples of texts and y, or of texts, y and sample_weight, each
-            time: n-grams are counted in a first pass.
-        feature_names : ignored
-        callback : callable, optional
-            Called after each epoch of refinement: see `BinaryCodeClassifier.fit`.
-
-        Returns
-        -------
-        self
-            If an exception is raised, the estimator is unchanged.
-        """
-        if not callable(batches):
-            raise ValueError("batches must be a callable that returns a new iterator each time")
-
-        def rows() -> Iterator[tuple[Any, ...]]:
-            for texts, *others in batches():
-                yield self._rows(texts), *others
-
-        with self._unchanged_on_error():
-            self._set_extractor(texts for texts, *_ in batches())
-            return super().fit_batches(rows, callback=callback)
-
-    def partial_fit(
-        self,
-        X: Texts,
-        y: ArrayLike,
-        classes: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> Self:
-        """Add a batch of texts; the model is updated at the next `solve` or prediction.
-
-        Parameters
-        ----------
-        X : iterable of n_samples str or bytes
-        y : array-like of shape (n_samples,)
-            Labels; a batch may contain classes not seen before.
-        classes, sample_weight
-            As for `BinaryCodeClassifier.partial_fit`.
-
-        Returns
-        -------
-        self
-            If an exception is raised, no text of the batch was added.
-        """
-        with self._unchanged_on_error():
-            texts = as_texts(X)
-            if not self.__sklearn_is_fitted__():
-                self._set_extractor([texts])
-            else:
-                self._require_sums(ValueError)  # before the work
-            return super().partial_fit(self._rows(texts), y, classes, sample_weight)
-
     def explain(
         self, text: str | bytes, label: Any = None, n_ngrams: int = 10
     ) -> list[tuple[str, float]]:
         """N-grams of a text that contribute most to the score of a class.
 
-        Parameters
-        ----------
-        text : str or bytes
-        label : label of a class, optional
-            By default the predicted class.
-        n_ngrams : int, default=10
-
-        Returns
-        -------
-        list of (str, float)
-            See `PackedModel.explain`.
+        Parameters and result are those of `PackedModel.explain`.
         """
         return self.packed().explain(text, label, n_ngrams)
 
     def packed(self) -> PackedModel:
-        """The model without the estimator: it takes texts.
-
-        Returns
-        -------
-        PackedModel
-        """
+        """The model without the estimator: it takes texts."""
         model = super().packed()
         if isinstance(self._extractor, SentenceEmbeddings):
             model.embedding = self._extractor
@@ -264,16 +154,10 @@ class TextClassifier(BinaryCodeClassifier):
         projection: ProjectionType | None = None,
         sums: bool = False,
     ) -> None:
-        """Save the model to a file, which takes texts.
+        """Save the model to a file, which takes texts: see `BinaryCodeClassifier.save`.
 
-        Parameters
-        ----------
-        path : str or path
-        projection : {"float32", "int8", "int4", "1bit"}, optional
-            Data type in which to save `projection_`: by default the smallest that is exact. "1bit"
-            takes a quarter of the space of "int4", and costs about a point of accuracy.
-        sums : bool, default=False
-            Whether to save the sums too: see `BinaryCodeClassifier.save`.
+        By default `projection_` has the smallest type that is exact. "1bit" takes a quarter of the
+        space of "int4", and costs about a point of accuracy.
         """
         if self.embedding is not None and not isinstance(self.embedding, str):
             raise ValueError(
@@ -286,15 +170,8 @@ class TextClassifier(BinaryCodeClassifier):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Load an estimator from a file written by `save`, and the sums if they are beside it.
 
-        Parameters
-        ----------
-        path : str or path
-            The file need not be trusted. An embedding that it names is used if it is cached, or in
-            the folder of the file.
-
-        Returns
-        -------
-        TextClassifier
+        The file need not be trusted. An embedding that it names is used if it is cached, or in the
+        folder of the file.
         """
         classifier = super().load(path)
         fitted, collected = classifier._state.fitted, classifier._state.collected
@@ -314,6 +191,23 @@ class TextClassifier(BinaryCodeClassifier):
 
     # ---------------------------------------------------------------------------------------------
 
+    def _rows_of(self, X: Texts, *, is_first: bool) -> Features:
+        texts = as_texts(X)
+        if is_first:
+            self._set_extractor([texts])
+        return self._extracted(texts)
+
+    def _batches_of_rows(self, batches: Any) -> Callable[[], Iterator[tuple[Any, ...]]]:
+        if not callable(batches):
+            raise ValueError("batches must be a callable that returns a new iterator each time")
+
+        def rows() -> Iterator[tuple[Any, ...]]:
+            for texts, *others in batches():
+                yield self._extracted(as_texts(texts)), *others
+
+        self._set_extractor(texts for texts, *_ in batches())
+        return rows
+
     def _set_extractor(self, batches: Iterable[Texts]) -> None:
         """Choose how texts become rows; n-grams are counted in all batches."""
         if self.embedding is not None:
@@ -328,10 +222,10 @@ class TextClassifier(BinaryCodeClassifier):
             min_df=self.min_df,
         )
 
-    def _rows(self, texts: Texts) -> Features:
+    def _extracted(self, texts: list[str | bytes]) -> Features:
         if isinstance(self._extractor, NgramFeatures):
             return csr_rows(self._extractor, texts)
-        return self._extractor.rows(as_texts(texts))
+        return self._extractor.rows(texts)
 
     def _start(
         self,

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from bitclass._native.ngrams import Lengths, NgramFeatures, as_texts
 
-__all__ = ["csr_rows", "fit_ngrams"]
-
 # Of the inverse document frequencies: 1 gives rare n-grams too much weight (docs/text.md).
 _IDF_POWER = 0.5
 # Numbers of columns by default, and how many there are for each n-gram that is kept, so that few

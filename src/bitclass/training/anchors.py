@@ -9,8 +9,6 @@ from bitclass._native import class_sums
 from bitclass.arrays import Features, dense_rows, sample_rows
 from bitclass.hash_function import RbfAnchors, squared_distances
 
-__all__ = ["anchor_count", "choose_anchors"]
-
 # Default number of anchors: more for rows with few features, where they are cheap and most needed.
 _DEFAULT_ANCHORS, _DEFAULT_ANCHORS_FEW_FEATURES = 1000, 2000
 _FEW_FEATURES = 128
@@ -20,6 +18,8 @@ _ROWS_FOR_WIDTH = 1000
 _ROUNDS = 4
 _ROWS_PER_ANCHOR = 16
 _ROWS_PER_BLOCK = 4096
+# Scale of features that are constant: whatever their values will be, they stay at the anchors'.
+_SCALE_OF_CONSTANT = 1e30
 
 
 def anchor_count(n_anchors: int | str, n_rows: int, n_features: int) -> int:
@@ -42,18 +42,15 @@ def choose_anchors(
     centre: NDArray[np.float64],
     scale: NDArray[np.float64],
     random: np.random.RandomState,
+    *,
+    ignore_constant: bool = False,
 ) -> RbfAnchors:
     """Choose anchors by k-means: random rows, then moved to the means of the rows around them.
 
-    Parameters
-    ----------
-    X : (n, d)
-    n_anchors : int, at most n
-    gamma : {"scale", "median"} or float
-        "scale" is 1 / d for standardised rows, "median" the inverse of the median squared distance
-        between rows and anchors.
-    centre, scale : (d,), mean and standard deviation of the features
-    random : RandomState
+    Rows (n, d) are standardised by `centre` and `scale` (d,). With `gamma` "scale" the coefficient
+    is 1 / d, with "median" the inverse of the median squared distance between rows and anchors.
+    With `ignore_constant`, features with one value for all anchors have no say, because no other
+    rows follow: if one of them changed, every row would be far from every anchor.
     """
     chosen = np.sort(random.choice(X.shape[0], n_anchors, replace=False))
     anchors = ((dense_rows(X, chosen) - centre) / scale).astype(np.float32)
@@ -61,6 +58,10 @@ def choose_anchors(
     around = np.sort(random.choice(X.shape[0], n_rows, replace=False))
     for _ in range(_ROUNDS):
         anchors = _k_means_round(X, around, anchors, centre, scale)
+    if ignore_constant:
+        constant = (scale == 1.0) & (np.ptp(anchors, axis=0) <= 1e-6 * np.abs(anchors[0]))
+        anchors[:, constant] = 0.0
+        scale = np.where(constant, _SCALE_OF_CONSTANT, scale)
     if gamma == "scale":
         width = 1.0 / anchors.shape[1]
     elif gamma == "median":

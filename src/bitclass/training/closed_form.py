@@ -63,10 +63,13 @@ MIN_GAIN = 1e-3
 # Rows and classes that leave-one-out is computed on: its cost is one product of this size per
 # penalty, and its standard error is then about 1 point. Penalties are compared along the leading
 # directions.
-_LEAVE_ONE_OUT_ROWS, _LEAVE_ONE_OUT_CLASSES, _LEAVE_ONE_OUT_DIRECTIONS = 1024, 2048, 640
-# Least penalty at which leave-one-out is computed in float32, as products of the sums are: the
-# condition number of the scatter is then at most ten times the number of features.
+_LEAVE_ONE_OUT_ROWS, _LEAVE_ONE_OUT_CLASSES, _LEAVE_ONE_OUT_DIRECTIONS = 1024, 2048, 512
+# Least penalty at which rows are whitened in float32, as products of the sums are: the condition
+# number of the scatter is then at most ten times the number of features.
 _FLOAT32_ALPHA = 0.1
+# Ratio of penalties in either units, over the features, below which only one is tried: features
+# that were standardised.
+_UNITS_ALIKE = 1.25
 _NOISE_ROWS = 256  # by which the number of noisy directions is estimated
 # Directions beyond those of the class means, in which rows vary most: with many rows, refinement
 # finds classes separated there, too. One per so many rows, so that they are known.
@@ -193,13 +196,16 @@ class _Scatter:
         # A mean of n rows takes 1 / n of their scatter.
         self.mass_within = float(sums.mass @ (1.0 - 1.0 / np.maximum(sums.rows_per_class, 1.0)))
         between = math.sqrt(total) * shift[None]
+        within = np.zeros_like(sums.gram)
         if self.mass_within < 0.5 * total / n_classes:
             # With one row per class there is no scatter within: that of all rows takes its place.
             self.mass_within = total
         else:
-            of_means = (means - shift) * np.sqrt(sums.mass)[:, None]
-            between = np.concatenate([between, of_means])
-        within = _square(between)
+            for part in class_blocks(n_classes):
+                of_means = (means[part] - shift) * np.sqrt(sums.mass[part])[:, None]
+                add_gram(np.concatenate([between, of_means]), within)
+                between = between[:0]
+        add_gram(between, within)
         np.subtract(sums.gram, within, out=within)
         within /= self.mass_within
         constant = sums.constant
@@ -231,14 +237,17 @@ class _Scatter:
         """Scatter (d, d) of the class means, each of which counts as much."""
         return _square(self.means)
 
-    def factor(
-        self, alpha: float, own_units: bool, dtype: Any = np.float64
-    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    def factor(self, alpha: float, own_units: bool) -> tuple[NDArray[Any], NDArray[np.float64]]:
         """Lower Cholesky factor L of the penalised scatter, and the penalty D (d,) on its diagonal.
 
-        The scatter within classes of whitened rows is then I - L^-1 D L^-T.
+        The scatter within classes of whitened rows is then I - L^-1 D L^-T. The factor is float32,
+        as is all that is computed with it, unless the penalty is small or products of features in
+        very different units exceed that.
         """
         penalty = self.penalties(own_units)
+        sizes = np.diag(self.within) + alpha * penalty
+        in_float32 = alpha >= _FLOAT32_ALPHA and sizes.min() > 1e-15 and sizes.max() < 1e15
+        dtype = np.float32 if in_float32 else np.float64
         for _ in range(8):  # rounding of the sums may exceed a small penalty
             penalised = self.within.astype(dtype)
             np.fill_diagonal(penalised, np.diag(self.within) + alpha * penalty)
@@ -273,11 +282,12 @@ class DenseWhitening:
         q = basis.shape[1]
         if n_extra:
             basis = _with_extra(basis, factor, added, n_extra)
-        self.transform = solve_triangular(factor, basis, transposed=True)
-        self.covariance = _whitened_scatter(basis, self.transform, added)
-        self.transform[scatter.constant] = 0.0
+        transform = solve_triangular(factor, basis, transposed=True)
+        self.covariance = _whitened_scatter(basis, transform, added).astype(np.float64)
+        transform[scatter.constant] = 0.0
         self.within = np.sqrt(np.maximum(np.diag(self.covariance), 1e-12))
-        means = product(scatter.means, self.transform[:, :q])
+        means = product(scatter.means.astype(factor.dtype, copy=False), transform[:, :q])
+        self.transform, means = transform.astype(np.float64), means.astype(np.float64)
         signs_of_axes = _signs_of_axes(means)
         means *= signs_of_axes
         self.transform[:, :q] *= signs_of_axes
@@ -290,26 +300,31 @@ class DenseWhitening:
         self.between[:q], self.means[:, :q], self.unknown = _shrunken_means(
             means, sums.rows_per_class, self.noise[:q]
         )
-        self._noise: NDArray[np.float32] | None = None
 
     @cached_property
     def _transform32(self) -> NDArray[np.float32]:
         return np.asarray(self.transform, dtype=np.float32)
 
+    @cached_property
+    def _root(self) -> NDArray[np.float32]:
+        return np.asarray(_root(self.covariance).T, dtype=np.float32)
+
     def rows(self, X: Features, chosen: slice | NDArray[np.intp]) -> NDArray[np.float32]:
         """Coordinates (m, k) float32 of some rows of X."""
         Z = self.sums.features(X, chosen)
         Z -= self.centre.astype(Z.dtype)
-        return Z.astype(np.float32, copy=False) @ self._transform32
+        return product(Z.astype(np.float32, copy=False), self._transform32)
 
     def draw(
         self, y: NDArray[np.intp], random: np.random.Generator, *, unseen: bool = False
     ) -> NDArray[np.float32]:
         """Rows (m, k) of the classes `y`, normal with the class means and the scatter within."""
-        if self._noise is None:
-            self._noise = np.ascontiguousarray(_root(self.covariance).T, dtype=np.float32)
-        noise = random.standard_normal((len(y), len(self._noise)), dtype=np.float32) @ self._noise
-        return _around_means(self, noise, y, random, unseen)
+        return _around_means(self, self.draw_noise(len(y), random), y, random, unseen)
+
+    def draw_noise(self, m: int, random: np.random.Generator) -> NDArray[np.float32]:
+        """Normal rows (m, k) of mean 0 with the scatter within classes."""
+        root = self._root
+        return product(random.standard_normal((m, len(root)), dtype=np.float32), root)
 
     def hash_function(self, Q: NDArray[Any], t: NDArray[Any]) -> HashFunction:
         """The hash function of untransformed rows for a projection Q (k, r) of the coordinates."""
@@ -360,10 +375,10 @@ def _signs_of_axes(means: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _whitened_scatter(
-    basis: NDArray[np.float64], along: NDArray[np.float64], added: NDArray[np.float64]
-) -> NDArray[np.float64]:
+    basis: NDArray[Any], along: NDArray[Any], added: NDArray[np.float64]
+) -> NDArray[Any]:
     """Scatter within classes (k, k) along whitened directions (d, k); see `_Scatter.factor`."""
-    return product(basis.T, basis) - product(along.T, along * added[:, None])
+    return product(basis.T, basis) - product(along.T, along * added.astype(along.dtype)[:, None])
 
 
 def _directions(scatter: _Scatter, factor: NDArray[Any], q: int) -> NDArray[Any]:
@@ -428,28 +443,28 @@ def _orthonormal(matrix: NDArray[Any]) -> NDArray[Any]:
 
 
 def _with_extra(
-    basis: NDArray[np.float64],
-    factor: NDArray[np.float64],
+    basis: NDArray[Any],
+    factor: NDArray[Any],
     added: NDArray[np.float64],
     n_extra: int,
-) -> NDArray[np.float64]:
+) -> NDArray[Any]:
     """Basis extended by the directions of largest variance, found by subspace iteration."""
     d, q = basis.shape
     n_extra = min(n_extra, d - q)
     if n_extra <= 0:
         return basis
     if q + n_extra == d:
-        found = np.random.default_rng(0).standard_normal((d, n_extra))
+        found: Any = np.random.default_rng(0).standard_normal((d, n_extra))
     else:
         found = np.random.default_rng(0).standard_normal((d, min(n_extra + 16, d - q)))
         # Rough directions need no more digits.
-        basis32, factor32 = basis.astype(np.float32), factor.astype(np.float32)
+        basis32, factor32 = (part.astype(np.float32, copy=False) for part in (basis, factor))
         found, added32 = found.astype(np.float32), added.astype(np.float32)[:, None]
         for _ in range(3):
             found -= product(basis32, product(basis32.T, found))
             along = solve_triangular(factor32, found, transposed=True)
             found = _orthonormal(found - solve_triangular(factor32, along * added32))
-        found = found.astype(np.float64)
+    found = found.astype(basis.dtype)
     found -= product(basis, product(basis.T, found))
     found = _orthonormal(found)
     along = solve_triangular(factor, found, transposed=True)
@@ -654,7 +669,9 @@ def _choose_penalties(
 
     first = FIRST_ALPHA if sums.anchors is None else _FIRST_KERNEL_ALPHA
     first = first if alpha is None else alpha
-    units = (True, False) if sums.span_of is None else (True,)
+    ratios = (scatter.penalties(True) / scatter.penalties(False))[~scatter.constant]
+    is_alike = len(ratios) == 0 or ratios.max() < _UNITS_ALIKE * ratios.min()
+    units = (True,) if sums.span_of is not None or is_alike else (True, False)
     chosen, *others = [attempt(first, own) for own in units]
     for other in others:
         chosen = _likelier(chosen, other)
@@ -732,10 +749,7 @@ def leave_one_out(
         # The true classes, and a sample of the others.
         step = len(classes) // _LEAVE_ONE_OUT_CLASSES
         classes = np.unique(np.concatenate([y, classes[::step]]))
-    # Products of features in very different units exceed float32.
-    sizes = np.diag(scatter.within) + alpha * scatter.penalties(own_units)
-    in_float32 = alpha >= _FLOAT32_ALPHA and sizes.min() > 1e-15 and sizes.max() < 1e15
-    factor, _ = scatter.factor(alpha, own_units, np.float32 if in_float32 else float)
+    factor, _ = scatter.factor(alpha, own_units)
     white = solve_triangular(factor, scatter.means[classes].T).T
     A = solve_triangular(factor, Z.T).T
     place = np.searchsorted(classes, y)
@@ -882,7 +896,7 @@ class WideWhitening:
         squares = sums.squares[columns] / total
         between = np.asarray(means.multiply(of_classes).sum(axis=0)).ravel() / total
         within = np.maximum(squares - between, 0.0) * n_rows / max(n_rows - len(n), 1.0)
-        if n.max() <= 1.0 + 1e-9:
+        if sums.has_single_rows:
             # With one row per class there is no scatter within: that of all rows takes its place.
             within = squares
         present = np.maximum(sums.counts[columns], 1.0) / max(sums.n_rows, 1)
@@ -1109,7 +1123,7 @@ def closed_form(
         The kind of hyperplanes, if it is known.
     """
     means, random = whitening.means, np.random.default_rng(seed)
-    is_single = bool(whitening.sums.rows_per_class.max() <= 1.0 + 1e-9)  # one row per class
+    is_single = whitening.sums.has_single_rows
     shares = whitening.sums.mass / whitening.sums.total
     y = random.choice(len(means), _DRAWN_ROWS, p=shares)
     A = whitening.draw(y, random, unseen=True)
@@ -1119,8 +1133,8 @@ def closed_form(
     # Means of few wide rows lie in all directions: nothing is to be compared.
     is_compared = not isinstance(whitening, WideWhitening) and n_bits > 1
     kinds = _KINDS if is_compared and len(means) <= _MAX_COMPARED_CLASSES else _KINDS[:1]
-    if is_single:
-        kinds = tuple(each for each in kinds if each.scores == "even")
+    if is_single and len(kinds) > 1:
+        kinds = tuple(each for each in kinds if each.scores == "discriminant")
     if kind is not None:
         kinds = (kind,)
     tried: list[tuple[float, float, ClosedForm]] = []
@@ -1128,8 +1142,9 @@ def closed_form(
         place = _rotated if planes == "rotation" else _bisectors
         Q, t = place(whitening, n_bits, random)
         weights = np.empty((len(means), n_bits), dtype=np.int8)
+        Q32, t32 = Q.astype(np.float32), t.astype(np.float32)
         for part in class_blocks(len(means)):
-            weights[part] = sign(means[part] @ Q + t)
+            weights[part] = sign(product(means[part], Q32) + t32)
         for each in kinds:
             if each.planes != planes:
                 continue
@@ -1176,7 +1191,7 @@ def _scaled(
         size = 1.0 / max(whitening.temperature, _scatter_along_means(whitening), 1e-12)
     elif kind.scores == "discriminant":
         means, shares = whitening.means, whitening.sums.mass / whitening.sums.total
-        Q, t = _discriminant(means, weights)
+        Q, t = _discriminant(means, weights, single=whitening.sums.has_single_rows)
         size = kind.size
         if size is None:
             square = shares @ (means @ Q + t) ** 2 + whitening.within**2 @ Q**2
@@ -1234,16 +1249,21 @@ def _drawn_bias(
 
 
 def _discriminant(
-    means: NDArray[np.float32], weights: NDArray[np.int8]
+    means: NDArray[np.float32], weights: NDArray[np.int8], *, single: bool = False
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Q (k, r) and t (r,) whose class scores ``W(Q'a + t)`` are those of the linear discriminant.
 
     These are ``m_c.a - |m_c|^2 / 2``, up to a number that is the same for all classes. With more
     bits than classes they are met exactly, and Q and t are the least ones that do so; otherwise
-    they are met in the mean of squares.
+    they are met in the mean of squares. The length of a single row is largely noise: if classes
+    have one row each, only its root counts, and the second term is left out.
     """
     M = means.astype(np.float64)
-    wanted = np.concatenate([M, -0.5 * np.einsum("ck,ck->c", M, M)[:, None]], axis=1)
+    squares = np.einsum("ck,ck->c", M, M)
+    if single:
+        M *= (squares.mean() / np.maximum(squares, 1e-300))[:, None] ** 0.25
+        squares[:] = 0.0
+    wanted = np.concatenate([M, -0.5 * squares[:, None]], axis=1)
     wanted -= wanted.mean(axis=0)
     W = weights - weights.mean(axis=0)
     few = len(W) <= W.shape[1]

@@ -13,8 +13,6 @@ from bitclass.training.closed_form import ENTRIES_LEFT
 from bitclass.training.refine import Candidate, Judged
 from bitclass.training.sums import Sums
 
-__all__ = ["Compaction", "compactions", "in_four_bits", "loss", "with_columns"]
-
 #: Makes a candidate smaller.
 Compaction = Callable[[Candidate], Candidate]
 
@@ -46,17 +44,11 @@ def in_four_bits(candidate: Candidate) -> Candidate:
 
 
 def with_columns(candidate: Candidate, sums: Sums, share: float) -> Candidate:
-    """The candidate with the columns that matter most.
+    """The candidate, of wide rows, with the given share of its columns, those that matter most.
 
     A column adds its mean square times that of its row of P to the variance of the bit scores. If
     rows would be left with few entries, all columns are kept: judged rows cannot tell what is lost
     with a column that occurs once.
-
-    Parameters
-    ----------
-    candidate : Candidate, of wide rows
-    sums : Sums, of all rows
-    share : float, share of the columns that are kept
     """
     h = candidate.hash_function
     assert h.columns is not None

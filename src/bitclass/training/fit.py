@@ -45,7 +45,6 @@ from bitclass.training.refine import (
     prior_temperature,
     refine,
     score_deviation,
-    sharpness,
     typical_score,
     with_all_rows,
 )
@@ -60,14 +59,11 @@ __all__ = ["Fitted", "fit_model", "judged_groups"]
 # fewer, since they are missed in training.
 _JUDGED_SHARE, _MAX_JUDGED_SHARE, _MIN_JUDGED_SHARE = 1 / 15, 0.2, 0.01
 _MIN_JUDGED, _ENOUGH_JUDGED = 400, 1000
-# With fewer rows than this a single part is too small to judge by; each of so many folds is then
-# judged by a model of the others.
+# With fewer effective rows than this a single part is too small to judge by; each of so many folds
+# is then judged by a model of the others.
 _MIN_ROWS_OF_ONE_PART, _FOLDS = 1000, 3
 # With fewer rows than this the judged ones are missed, and the final model is fitted to all rows.
 _MIN_ROWS_OF_ONE_MODEL = 10_000
-# Temperature, in units of that of refinement, if no row can judge: about that of models of two rows
-# per class, which can be judged.
-_UNJUDGED_TEMPERATURE = 0.4
 _MAX_KNOWN_SHARES = 1024
 
 
@@ -92,7 +88,8 @@ def fit_model(settings: Settings, collected: Collected, before: Fitted | None = 
         # The variances of columns alone may tell more than all pairs of columns of few rows.
         other = fit_model(replace(settings, span_rows=0), collected)
         return other if _is_clearly_better(other.report, fitted.report) else fitted
-    parts = [_part(settings, collected, is_judged) for is_judged in _parts(collected)]
+    effective = _effective_rows(settings, collected)
+    parts = [_part(settings, collected, is_judged) for is_judged in _parts(collected, effective)]
     if before is not None and len(parts) == 1 and can_resume(settings, collected, before):
         return _resumed(settings, collected, parts[0], before)
     # With many rows, the model that is judged is the final one.
@@ -202,14 +199,9 @@ def _calibrated(
     """The model with its short list, its temperature and its table of typical scores."""
     judged = verdict.judged
     if judged is None:  # every class has a single row
-        length = RESCORE_LENGTHS[0] if settings.rescore is None else settings.rescore
-        return calibrated(model, length, _UNJUDGED_TEMPERATURE / sharpness(closed)[1], None)
-    temperature = judged.temperature
-    if len(trials) > 1:
-        # Models of folds lack rows that the final one has. What that means for their scores is seen
-        # on rows drawn from the sums of either; more rows do not make a model less certain.
-        of_folds = _mean_log([trial.closed.candidate.sharpness for trial in trials])
-        temperature *= min(1.0, of_folds / candidate_of(closed).sharpness)
+        length = RESCORE_LENGTHS[-1] if settings.rescore is None else settings.rescore
+        return calibrated(model, length, 1.0 / candidate_of(closed).sharpness, None)
+    temperature = judged.temperature * _gain_of_rows(trials, closed)
     typical = [trial.typical_score for trial in trials if trial.typical_score is not None]
     if len(typical) > 1:
         # With fewer rows than features, directions without rows are whitened by the penalty alone:
@@ -218,6 +210,29 @@ def _calibrated(
         if scale > 0:
             judged = replace(judged, best=(judged.best * scale).astype(np.float32))
     return calibrated(model, judged.length, temperature, judged)
+
+
+def _gain_of_rows(trials: list[_Trial], closed: ClosedForm) -> float:
+    """Factor on temperatures of judged models for the rows that the final one has in addition.
+
+    They tell more of class means: a new row varies about the mean of n others by 1 + 1 / n times
+    the variance within the class. And they tell more of that variance, which shows on rows drawn
+    from the sums of either if these are few. The factor is the lesser of both.
+    """
+    sums = closed.whitening.sums
+    total = gain = 0.0
+    for part in (trial.part for trial in trials):
+        n, n_of_part = (
+            each.rows_per_class[np.searchsorted(each.classes, part.judged.labels)]
+            for each in (sums, part.sums)
+        )
+        gain += float(part.weights @ (np.log1p(1.0 / n) - np.log1p(1.0 / n_of_part)))
+        total += float(part.weights.sum())
+    by_means = math.exp(gain / total)
+    if len(trials) == 1:
+        return by_means
+    of_folds = _mean_log([trial.closed.candidate.sharpness for trial in trials])
+    return min(by_means, of_folds / candidate_of(closed).sharpness)
 
 
 def _mean_log(values: list[float]) -> float:
@@ -453,10 +468,30 @@ def _prior_of_part(settings: Settings, collected: Collected, sums: Sums) -> NDAr
     return prior / prior.sum()
 
 
-def _parts(collected: Collected) -> list[NDArray[np.bool_]]:
+def _effective_rows(settings: Settings, collected: Collected) -> float:
+    """Effective number of rows, given their weights where the model is used.
+
+    Where rare classes count as much as frequent ones, their few rows decide how well models are
+    judged.
+    """
+    pool, mass = collected.pool, collected.masses()
+    shift = np.ones(len(mass))
+    if not (isinstance(settings.prior, str) and settings.prior == "train"):
+        present = mass > 0
+        shift[present] = _prior(settings, mass[present]) / mass[present]
+    weights = pool.weights * shift[np.searchsorted(collected.classes, pool.labels)]
+    return float(collected.n_rows * weights.sum() ** 2 / (weights @ weights) / len(weights))
+
+
+def _parts(collected: Collected, effective: float) -> list[NDArray[np.bool_]]:
     """Masks of the rows of the pool that judge: one part, or folds if there are few rows.
 
     Every class that has rows keeps at least one of them, or half of its mass.
+
+    Parameters
+    ----------
+    collected : Collected
+    effective : float, effective number of rows
     """
     pool, n_rows = collected.pool, collected.n_rows
     classes, y, counts = np.unique(pool.labels, return_inverse=True, return_counts=True)
@@ -468,13 +503,12 @@ def _parts(collected: Collected) -> list[NDArray[np.bool_]]:
     rank[by_class] = np.arange(len(y)) - np.repeat(np.cumsum(counts) - counts, counts)
     summed = np.isin(classes, collected.sums.with_rows().classes)
     several = (counts > 1) | summed
-    if n_rows < _MIN_ROWS_OF_ONE_PART:
+    if effective < _MIN_ROWS_OF_ONE_PART and len(pool) == n_rows:
         # Rows that follow each other stay together; of two rows per class, each fold leaves out
         # those of some classes only.
         of_rows = (rank * _FOLDS // counts[y] + y) % _FOLDS
         folds = [(of_rows == fold) & several[y] for fold in range(_FOLDS)]
         return [fold for fold in folds if np.count_nonzero(fold) > 1]
-    effective = n_rows * _evenness(pool.weights)
     share = min(max(_JUDGED_SHARE, _MIN_JUDGED / effective), _MAX_JUDGED_SHARE)
     n_judged = min(int(share * n_rows), max(_ENOUGH_JUDGED, int(_MIN_JUDGED_SHARE * n_rows)))
     n_judged = min(n_judged, len(pool))
@@ -487,11 +521,6 @@ def _parts(collected: Collected) -> list[NDArray[np.bool_]]:
     is_beyond = rank[usable] >= np.maximum(spared, 1.0)[y[usable]]
     is_judged[usable[np.argsort(is_beyond, kind="stable")][:n_judged]] = True
     return [is_judged] if np.count_nonzero(is_judged) > 1 else []
-
-
-def _evenness(weights: NDArray[np.float64]) -> float:
-    """Effective number of rows relative to their number."""
-    return float(weights.sum() ** 2 / (weights @ weights) / len(weights))
 
 
 def judged_groups(

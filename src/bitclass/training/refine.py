@@ -77,15 +77,16 @@ _PEAK_OF_CLASSES = 1 / 3
 _ROWS_PER_BLOCK = 1024
 _TYPICALITY_QUANTILES = 256
 _MIN_DRAWN_SHARE = 1 / 32  # fewer drawn rows cost more than they bring
+_DRAWN_DEVIATIONS = 8192  # supply of those of drawn rows from their class means
 #: Short-list lengths that ``rescore="auto"`` chooses from; the first is the default.
 RESCORE_LENGTHS = (16, 64)
 _LEAST_PRIOR_TEMPERATURE = 0.5  # in units of that of drawn rows
 # Number of (row, class) pairs that the temperature is fitted on.
 _MAX_CALIBRATION_PAIRS = 100_000_000
-_SCORES_PER_BLOCK, _LEAST_ROWS = 1 << 20, 16  # over all threads; rows of one block
 # Margins in the softmax, in nats per logarithm of the number of classes, of a row whose bits are
 # all right, against the nearest other class.
 _NATS_OF_SIGNS, _NATS_OF_TANH = 1.5, 2.2
+_NATS_OF_SINGLE_ROWS, _DEVIATION_OF_SINGLE_ROWS = 16.0, 0.8
 # With more classes than this, codes are taken to be as far apart as random ones: 20,902 characters
 # +2.1 points, but 2,201 characters -2.7.
 _CLASSES_IN_ALL_CODES = 8192
@@ -177,7 +178,27 @@ def margin_sharpness(weights: NDArray[np.int8]) -> tuple[float, float]:
 def candidate_of(closed: ClosedForm) -> Candidate:
     """The closed form as a candidate."""
     hash_function = closed.whitening.hash_function(closed.Q, closed.t)
-    return Candidate(hash_function, closed.weights, closed.bias, _likely_sharpness(closed)[1])
+    if closed.whitening.sums.has_single_rows:
+        sharp = _sharpness_of_single_rows(closed)
+    else:
+        sharp = _likely_sharpness(closed)[1]
+    return Candidate(hash_function, closed.weights, closed.bias, sharp)
+
+
+def _sharpness_of_single_rows(closed: ClosedForm) -> float:
+    """Inverse temperature where each class has one row, so that nothing tells how far others are.
+
+    Such a row exceeds the average of the other classes by a given number of nats, and classes
+    differ by a given one at least: between the most likely values on four datasets of embeddings
+    and CNN features (15 to 22 nats; 0.7 to 1.5 standard deviations), and letters.
+    """
+    some = sample_rows(len(closed.weights), 1024)
+    F = closed.whitening.means[some] @ closed.Q.astype(np.float32) + closed.t.astype(np.float32)
+    scores = np.tanh(F) @ closed.weights[some].astype(np.float32).T
+    others = scores[~np.eye(len(some), dtype=bool)]
+    exceeds = float(np.diag(scores).mean() - others.mean())
+    least = _DEVIATION_OF_SINGLE_ROWS * float(others.std())
+    return 1.0 / max(exceeds / _NATS_OF_SINGLE_ROWS, least, 1e-6)
 
 
 def typical_score(closed: ClosedForm) -> float:
@@ -230,18 +251,19 @@ class _TrainingRows:
         if len(sample) > max_rows:
             sample = sample.select(np.sort(np.argsort(row_keys(sample.keys))[:max_rows]))
         self.y = np.searchsorted(whitening.sums.classes, sample.labels)
-        weights = sample.weights / sample.weights.mean()
+        n_classes = len(whitening.sums.classes)
+        counts = np.bincount(self.y, minlength=n_classes)
+        mean_weights = np.bincount(self.y, sample.weights, n_classes) / np.maximum(counts, 1)
+        weights = sample.weights / mean_weights[self.y]
         self._weights, self._random = weights.astype(np.float32), random
         self.rows = _coordinates(whitening, sample)
-        n_classes = len(whitening.sums.classes)
         unknown = whitening.unknown
         self.drawn_share = float(unknown.mean()) if isinstance(whitening, DenseWhitening) else 0.0
         if self.drawn_share < _MIN_DRAWN_SHARE:
             self.drawn_share = 0.0
         self._drawn_classes = unknown / max(unknown.sum(), 1e-300)
-        mass = np.bincount(self.y, weights, minlength=n_classes)
         shares = self.drawn_share * self._drawn_classes
-        shares += (1.0 - self.drawn_share) * mass / mass.sum()
+        shares += (1.0 - self.drawn_share) * counts / counts.sum()
         self.log_shares = np.log(np.maximum(shares, 1e-12)).astype(np.float32)
 
     def __len__(self) -> int:
@@ -261,19 +283,35 @@ class _TrainingRows:
         """Mini-batches without end: all rows in random order again and again, and drawn rows."""
         n_drawn = round(self.drawn_share * n_per_step)
         n_real = max(1, min(n_per_step - n_drawn, len(self)))
+        more_rows = self._drawn_batches(n_drawn)
         while True:
             order = self._random.permutation(len(self))
             for start in range(0, len(self) - n_real + 1, n_real):
                 chosen = order[start : start + n_real]
                 rows, y, weights = self._visited(chosen), self.y[chosen], self._weights[chosen]
                 if n_drawn:
-                    drawn = self._random.choice(
-                        len(self._drawn_classes), n_drawn, p=self._drawn_classes
-                    )
-                    rows = np.concatenate([rows, self._whitening.draw(drawn, self._random)])
-                    y = np.concatenate([y, drawn])
+                    drawn, y_drawn = next(more_rows)
+                    rows, y = np.concatenate([rows, drawn]), np.concatenate([y, y_drawn])
                     weights = np.concatenate([weights, np.ones(n_drawn, np.float32)])
                 yield rows, y, weights
+
+    def _drawn_batches(self, m: int) -> Iterator[tuple[NDArray[np.float32], NDArray[np.intp]]]:
+        """Rows (m, k) drawn from the sums, and their classes, without end.
+
+        Deviations from the class means are sums of two from a supply of them: normal numbers for
+        each row cost more than a step.
+        """
+        whitening, random = self._whitening, self._random
+        assert isinstance(whitening, DenseWhitening)
+        noise = whitening.draw_noise(_DRAWN_DEVIATIONS, random) * np.float32(math.sqrt(0.5))
+        bounds = np.cumsum(self._drawn_classes)
+        while True:
+            y = np.searchsorted(bounds, random.random(m) * bounds[-1], side="right")
+            one, other = random.integers(len(noise), size=(2, m))
+            rows = whitening.means[y]
+            rows += noise[one]
+            rows += noise[other]
+            yield rows, y
 
 
 class _RowsOfClasses(_TrainingRows):
@@ -331,8 +369,9 @@ def _coordinates(whitening: Any, sample: Sample) -> Any:
     A = np.empty((len(sample), whitening.means.shape[1]), dtype=np.float32)
 
     def transform(start: int) -> None:
-        part = np.arange(start, min(start + _ROWS_PER_BLOCK, len(A)))
-        A[part] = whitening.rows(sample.X, part if sample.rows is None else sample.rows[part])
+        part = slice(start, min(start + _ROWS_PER_BLOCK, len(A)))
+        with thread_limit(1):  # one kernel thread per thread of the pool
+            A[part] = whitening.rows(sample.X, part if sample.rows is None else sample.rows[part])
 
     with ThreadPoolExecutor(effective_threads(None)) as pool:
         list(pool.map(transform, range(0, len(A), _ROWS_PER_BLOCK)))
@@ -397,8 +436,9 @@ def refine(settings: Settings, closed: ClosedForm, sample: Sample, judged: Sampl
     steps = _start(settings, closed, rows, Schedule(n_steps, peak), random)
     A_judged = _coordinates(whitening, judged) if len(judged) else None
     y_judged = np.searchsorted(whitening.sums.classes, judged.labels)
-    # Of few rows, an epoch is several passes.
-    per_epoch = max(1, len(rows) // n_per_step, math.ceil(n_steps / max_epochs))
+    # Of few rows, an epoch is several passes; of classes, it is one over all of them.
+    n_visited = len(closed.weights) if isinstance(rows, _RowsOfClasses) else len(rows)
+    per_epoch = max(1, n_visited // n_per_step, math.ceil(n_steps / max_epochs))
     n_epochs = math.ceil(n_steps / per_epoch)
     epochs: list[Epoch] = []
     stopped, batches = None, rows.batches(n_per_step)
@@ -534,7 +574,7 @@ class Judged:
     Attributes
     ----------
     listed : (n, m + 1), gaps between the best score and those of the short list, and of the best
-        class that is not on it
+        class that is not on it; the list has the best class at least
     counts : (n, r + 1), number of other classes 0, 2, 4, ... below that one
     gap : (n,), gap of the true class
     best : (n,), the best score
@@ -661,15 +701,14 @@ def judge(folds: list[Fold], rescore: int | None) -> Judged:
     def judged(length: int) -> Judged:
         for model, _, _ in folds:
             model.rescore = length
-        is_correct = [model.predict(X) == model.classes[y] for model, X, y, _ in parts]
         gaps = [_score_gaps(model, X, y) for model, X, y, _ in parts]
-        listed, counts, gap, best = zip(*gaps, strict=True)
+        listed, counts, gap, best, correct = zip(*gaps, strict=True)
         return Judged(
             _stacked(listed, np.inf),
             _stacked(counts, 0.0),
             np.concatenate(gap),
             np.concatenate(best),
-            np.concatenate(is_correct),
+            np.concatenate(correct),
             all_weights,
             length,
         )
@@ -690,40 +729,35 @@ def judge(folds: list[Fold], rescore: int | None) -> Judged:
 
 
 def _score_gaps(model: PackedModel, X: Any, y: NDArray[np.intp]) -> tuple[NDArray[Any], ...]:
-    """Gaps of the classes on the short list, counts of the others, gaps and best scores."""
-    m, width, n_rows = model.n_rescored, model.n_bits + 1, len(y)
-    if m == len(model.classes):  # none is left to count
-        width = 1
-    elif model.bias is not None:  # biases widen the range of the scores
-        width += min(int(np.ptp(model.bias) / 2) + 2, 4 * width)
-    listed, counts = np.zeros((n_rows, m + 1)), np.zeros((n_rows, width))
-    gap, best = np.zeros(n_rows), np.zeros(n_rows, dtype=np.float32)
-    n_threads = effective_threads(None)
-    step = max(_LEAST_ROWS, _SCORES_PER_BLOCK // (n_threads * len(model.classes)))
+    """Gaps of the classes on the short list, counts of the others, and what `Judged` says of rows.
 
-    def measure(begin: int) -> None:
-        part = slice(begin, begin + step)
-        with thread_limit(1):  # one kernel thread per thread of the pool
-            gaps = model.scores(X[part])
-        best[part] = gaps.max(axis=1)
-        np.subtract(gaps.max(axis=1, keepdims=True), gaps, out=gaps)
-        rows = np.arange(len(gaps))
-        gap[part] = gaps[rows, y[part]]
-        if m == len(model.classes):
-            listed[part, :m] = np.sort(gaps, axis=1)
-            listed[part, m] = np.inf
-            return
-        listed[part] = np.sort(np.partition(gaps, m, axis=1)[:, : m + 1], axis=1)
-        below = np.rint((gaps - listed[part, m:]) / 2.0).astype(np.intp)
-        others = gaps >= listed[part, m:]  # the short list is above all others
-        if m == 0:  # the best class itself is no other
-            others[rows, gaps.argmin(axis=1)] = False
-        bins = (np.minimum(below, width - 1) + width * rows[:, None])[others]
-        counts[part] = np.bincount(bins, minlength=width * len(gaps)).reshape(-1, width)
-
-    with ThreadPoolExecutor(n_threads) as pool:
-        list(pool.map(measure, range(0, n_rows, step)))
-    return listed, counts, gap, best
+    The list is that of the nearest class if none is rescored.
+    """
+    rows, index, m = model._rows(X), model._index, model.n_rescored
+    codes, n_classes = model.hash_function.encode(rows), len(model.classes)
+    if m:
+        classes, scores, distances = model.hash_function.rescored(rows, index, m, m)
+    else:
+        classes, distances = index.top_k(codes, 1)
+        scores = model._score_of(classes, distances)
+    best, by_distance = scores[:, 0], model._score_of(classes, distances).astype(np.float64)
+    gaps = best.astype(np.float64)[:, None] - scores
+    # Classes that are not on the list rank below it, in the order of their distances.
+    below = gaps[:, -1] + by_distance.min(axis=1) + (1.0 if m else 0.0)
+    if len(classes[0]) == n_classes:
+        others, counts = np.full(len(y), -np.inf), np.zeros((len(y), 1))
+    else:
+        width = model.n_bits + 1
+        if model.bias is not None:  # biases widen the range of the scores
+            width += min(int(np.ptp(model.bias) / 2) + 2, 4 * width)
+        others, counts = index.counts(codes, model.n_bits, classes, width)
+    to_true = np.bitwise_count(codes ^ model.weights[y]).sum(axis=1, dtype=np.int32)
+    is_true = classes == y[:, None]
+    gap = np.where(
+        is_true.any(axis=1), (gaps * is_true).sum(axis=1), below - model._score_of(y, to_true)
+    )
+    listed = np.concatenate([gaps, (below - others)[:, None]], axis=1)
+    return listed, counts, gap, best, is_true[:, 0]
 
 
 def is_better(other: Judged, one: Judged) -> bool:

@@ -14,8 +14,6 @@ from bitclass.training.settings import Settings
 from bitclass.training.steps import Objective, Schedule, SparseProjection, Steps
 from bitclass.training.sums import Collected, Sample, Sums
 
-__all__ = ["can_resume", "resume"]
-
 # Rows that may be added before all are learned from again, and fewest rows in all, so that the
 # judged ones were not trained on.
 _MAX_ADDED, _MAX_ADDED_SHARE, _MIN_ROWS = 1000, 0.05, 15_000
@@ -44,14 +42,8 @@ def resume(settings: Settings, model: PackedModel, sums: Sums, sample: Sample) -
     """Continue the refinement of a model of wide rows with rows of known or new classes.
 
     The columns are those of the model, and those that occur in rows of new classes, whose weights
-    start from the signs of their mean scores. Rows of new classes come in every mini-batch.
-
-    Parameters
-    ----------
-    settings : Settings
-    model : PackedModel
-    sums : Sums, of the training rows
-    sample : Sample, of the training rows
+    start from the signs of their mean scores. Rows of new classes come in every mini-batch. Sums
+    and sample are those of the training rows.
     """
     h, random = model.hash_function, np.random.default_rng([settings.seed, 3])
     assert h.columns is not None

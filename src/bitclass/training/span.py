@@ -21,8 +21,6 @@ from bitclass.model import PackedModel
 from bitclass.training.closed_form import ENTRIES_LEFT
 from bitclass.training.sums import Collected, Sample, Sums
 
-__all__ = ["Span", "spans"]
-
 # Share of entries from which on products of rows are faster if zeros are multiplied, too.
 _DENSE_SHARE = 0.1
 # Added to the squared lengths of rows: equal rows have no Cholesky factor otherwise.
@@ -32,7 +30,7 @@ _JITTER = 1e-9
 def spans(collected: Collected, max_dimensions: int) -> list[Span]:
     """The span of the rows in the features' own units and with standardised features.
 
-    None if it has too many dimensions, if rows were summed already, or if dense rows are at least
+    Empty if it has too many dimensions, if rows were summed already, or if dense rows are at least
     as many as their features, whose covariance is then no larger.
     """
     sums, n_rows, pool = collected.sums, collected.n_rows, collected.pool
@@ -49,16 +47,10 @@ def spans(collected: Collected, max_dimensions: int) -> list[Span]:
 
 
 class Span:
-    """Rows in coordinates of their span, and the way back.
+    """Rows, all of which are in the pool, in coordinates of their span, and the way back.
 
-    Parameters
-    ----------
-    collected : Collected, all of whose rows are in the pool
-    own_units : bool, whether features keep their own units, or are standardised
-
-    Attributes
-    ----------
-    collected : Collected, the same rows in coordinates of their span
+    Features keep their own units or are standardised. `collected` has the same rows in coordinates
+    of their span.
     """
 
     def __init__(self, collected: Collected, *, own_units: bool) -> None:

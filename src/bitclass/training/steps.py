@@ -29,17 +29,6 @@ from bitclass._native import (
 from bitclass.arrays import class_blocks, signs
 from bitclass.codes import pack
 
-__all__ = [
-    "Adam",
-    "ClassMeans",
-    "DenseProjection",
-    "MeanSteps",
-    "Objective",
-    "Schedule",
-    "SparseProjection",
-    "Steps",
-]
-
 # Chosen on held-out training rows of the shared data sets.
 _RATE_OF_PROJECTION = 0.2  # in units of the root mean square of the entries of Q
 _RATE_OF_INTERCEPT = 0.1  # in units of the standard deviation of the scores within classes
@@ -68,16 +57,10 @@ ClassMeans = Callable[[], NDArray[np.int8]]
 
 @dataclass(frozen=True)
 class Schedule:
-    """Learning-rate factor: a linear warm-up, then a quarter of a cosine down to 0.
-
-    Attributes
-    ----------
-    n_steps : int
-    peak : float, the largest factor
-    """
+    """Learning-rate factor: a linear warm-up, then a quarter of a cosine down to 0."""
 
     n_steps: int
-    peak: float = 1.0
+    peak: float = 1.0  # the largest factor
 
     def at(self, step: int) -> float:
         """Learning-rate factor at a step, counted from 1."""
@@ -119,9 +102,7 @@ class Adam:
         adam_step(left, right, rate, betas, _TINY * unbiased, values, *moments, signs)
 
 
-# -------------------------------------------------------------------------------------------------
-# Projections
-# -------------------------------------------------------------------------------------------------
+# -- Projections
 
 
 class DenseProjection:
@@ -223,25 +204,22 @@ def _ones(rows: Any) -> NDArray[np.float32]:
     return np.ones((len(rows), 1), dtype=np.float32)
 
 
-# -------------------------------------------------------------------------------------------------
-# Steps
-# -------------------------------------------------------------------------------------------------
+# -- Steps
 
 
 @dataclass(frozen=True)
 class Objective:
     """The loss of refinement.
 
-    Attributes
-    ----------
-    sharpness : factors on the class scores in the softmax, by sign and by tanh
-    log_shares : (C,) logarithms of the shares of the classes among the rows of a step
-        They are added to the class scores in training only, so that the scores themselves do not
-        depend on how frequent a class is (logit adjustment).
+    The logarithms of the shares of the classes among the rows of a step are added to the class
+    scores in training only, so that the scores themselves do not depend on how frequent a class is
+    (logit adjustment).
     """
 
-    sharpness: tuple[float, float]
-    log_shares: NDArray[np.float32]
+    sharpness: tuple[
+        float, float
+    ]  # factors on the class scores in the softmax, by sign and by tanh
+    log_shares: NDArray[np.float32]  # (C,)
 
 
 class Steps:

@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 # Size of the blocks that are summed: the larger, the fewer products (d, d) are added.
-_SUMMED_BYTES = 32 << 20
+_SUMMED_BYTES = 64 << 20
 # Sample weights outside this range are multiplied in float64.
 _FLOAT32_WEIGHTS = (1e-12, 1e12)
 # A value farther than this from the mean, in standard deviations, is considered a data error.
@@ -161,6 +161,11 @@ class Sums:
         return np.asarray(self.mass**2 / np.maximum(self.mass_squares, 1e-300))
 
     @property
+    def has_single_rows(self) -> bool:
+        """Whether no class has more than one row."""
+        return float(self.rows_per_class.max()) <= 1.0 + 1e-9
+
+    @property
     def mean(self) -> NDArray[np.float64]:
         """Mean of the features z over all rows, (d,)."""
         return np.asarray(self.feature_sums.sum(axis=0)).ravel() / max(self.total, 1e-300)
@@ -175,12 +180,24 @@ class Sums:
         rounding = np.maximum(of_values**2, _ROUNDING_OF_SUMS * np.maximum(mean_square, 1.0))
         return np.asarray(mean_square - mean**2 <= rounding)
 
-    def features(self, X: Features, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
-        """Standardised features z (m, d) of some dense rows, as they enter the sums."""
+    def features(
+        self,
+        X: Features,
+        rows: slice | NDArray[np.intp],
+        out: NDArray[Any] | None = None,
+    ) -> NDArray[Any]:
+        """Standardised features z (m, d) of some dense rows, as they enter the sums.
+
+        `out` is memory for them, of the type of the result.
+        """
+        is_ready = isinstance(X, np.ndarray) and compute_dtype(X) == X.dtype
+        if self.anchors is None and is_ready and X.flags.carray:
+            some = np.arange(*rows.indices(len(X))) if isinstance(rows, slice) else rows
+            return standardise(X, some, self.shift, self.scale, out)
         block = dense_rows(X, rows)
         if self.anchors is not None:
             block = self.anchors.similarities(block)
-        return standardise(block, self.shift, self.scale)
+        return standardise(block, np.arange(len(block)), self.shift, self.scale, out)
 
     def with_rows(self) -> Sums:
         """These sums without classes that have no rows."""
@@ -217,7 +234,7 @@ class Sums:
         )
         batch.n_rows = int(np.count_nonzero(weights))
         (batch._sum_wide if self.wide else batch._sum_dense)(X, y, weights)
-        self._add(batch)
+        self.add_once(batch)
 
     def _sum_dense(self, X: Features, y: NDArray[np.intp], weights: NDArray[np.float64]) -> None:
         self._buffer = np.zeros((len(self.classes), len(self.shift)))
@@ -227,10 +244,12 @@ class Sums:
         even = bool((positive == 1.0).all())
         in_float32 = even or (positive.min(initial=1.0) >= low and weights.max() <= high)
 
+        memory: Any = None
         with np.errstate(over="ignore", invalid="ignore"):
             for part in row_slices(X, _SUMMED_BYTES):
-                rows = part if len(used) == len(weights) else used[part]
-                Z = self.features(X, rows)
+                rows = used[part]
+                Z = self.features(X, rows, None if memory is None else memory[: len(rows)])
+                memory = Z if memory is None else memory
                 class_sums(Z, y[rows], weights[rows], self._buffer)
                 if not even:
                     Z = Z if in_float32 else Z.astype(np.float64)
@@ -328,6 +347,19 @@ class Sums:
             self._buffer = buffer
         self.classes, self._places = union, places
         self.mass, self.mass_squares = mass, squares
+
+    def add_once(self, other: Sums) -> None:
+        """Add sums with the same shift and scale, which are not used any more.
+
+        If these are empty, they take over the arrays of the others.
+        """
+        if len(self.classes):
+            self._add(other)
+            return
+        self.classes = joined_labels(self.classes, other.classes)
+        self._buffer, self._places = other._buffer, other._places
+        self.mass, self.mass_squares, self.n_rows = other.mass, other.mass_squares, other.n_rows
+        self.gram, self.squares, self.counts = other.gram, other.squares, other.counts
 
     def _add(self, other: Sums) -> None:
         """Add sums with the same shift and scale."""
@@ -520,15 +552,18 @@ class Sample:
         parts = [part for part in parts if len(part)] or list(parts[:1])
         if len(parts) == 1:
             return parts[0]
-        blocks = [part.features() for part in parts]
-        if all(isinstance(block, np.ndarray) for block in blocks):
-            X: Any = np.concatenate(blocks)
-        else:
-            X = sp.vstack([sp.csr_array(block) for block in blocks], format="csr")
         labels, weights, keys = (
             np.concatenate([getattr(part, name) for part in parts])
             for name in ("labels", "weights", "keys")
         )
+        X, rows = parts[0].X, [part.rows for part in parts if part.rows is not None]
+        if len(rows) == len(parts) and all(part.X is X for part in parts):
+            return cls(X, labels, weights, keys, np.concatenate(rows))
+        blocks = [part.features() for part in parts]
+        if all(isinstance(block, np.ndarray) for block in blocks):
+            X = np.concatenate(blocks)
+        else:
+            X = sp.vstack([sp.csr_array(block) for block in blocks], format="csr")
         return cls(X, labels, weights, keys)
 
 
@@ -653,7 +688,7 @@ class Collected:
         weights : (n,), positive
         classes : (k,) labels that are known from now on, with or without rows
         judged : (n,) mask of rows that must judge the model, optional
-        copy : bool, whether rows of the sample are copied, because X may be reused
+        copy : bool, whether the rows that are kept are copied, because X may be reused
         """
         known = self.classes
         for new in (labels, labels if classes is None else classes):
@@ -735,7 +770,9 @@ class Collected:
         keys = np.concatenate([old.keys, batch.keys])
         n_pool = min(self._pool_rows, len(keys))
         stay = keys <= np.partition(keys, n_pool - 1)[n_pool - 1]
-        sums, kept, sampled = self.sums.empty(), [], []
+        sums = self.sums.empty()
+        kept: list[Sample] = []
+        sampled: list[Sample] = []
         for part, stays in ((old, stay[: len(old)]), (batch, stay[len(old) :])):
             if not len(part):
                 continue
@@ -748,10 +785,12 @@ class Collected:
             except ValueError:
                 self.sums.check_rows(part.features())  # names the number of the row in the batch
                 raise
-            kept.append(part.take(chosen[np.argsort(part.keys[chosen], kind="stable")]))
-            others = np.flatnonzero(~stays)
-            sampled.append(part.take(others) if copy else part.select(others))
-        self.sums.merge(sums)  # all at once: an exception must not leave some rows counted twice
+            chosen = chosen[np.argsort(part.keys[chosen], kind="stable")]
+            for rows, samples in ((chosen, kept), (np.flatnonzero(~stays), sampled)):
+                samples.append(part.take(rows) if copy else part.select(rows))
+        # All at once: an exception must not leave some rows counted twice.
+        check_label_kinds(self.sums.classes, sums.classes)
+        self.sums.add_once(sums)
         self._waiting = kept
         self._sampled += sampled
         self._trim()
@@ -798,9 +837,16 @@ class Collected:
 
     def all_sums(self) -> Sums:
         """Sums over all rows, including the pool."""
-        sums = self.sums.copy()
-        if self._waiting and len(self.pool):
-            sums.add(self.pool.X, self.pool.labels, self.pool.weights)
+        return self._and(self.pool)
+
+    def _and(self, rows: Sample) -> Sums:
+        """Sums over the rows that were summed, and others."""
+        if not len(rows):
+            return self.sums.copy()
+        sums = self.sums.empty()
+        sums.add(rows.features(), rows.labels, rows.weights)
+        sums.merge(self.sums)
+        sums.classes = joined_labels(self.sums.classes, sums.classes)  # in the type of the known
         return sums
 
     def without(
@@ -810,10 +856,8 @@ class Collected:
 
         The rows are those of the pool and, `with_sample`, all others at hand.
         """
-        rest = self.pool.take(np.flatnonzero(~judged))
-        sums = self.sums.copy()
-        if len(rest):
-            sums.add(rest.X, rest.labels, rest.weights)
+        rest = self.pool.select(np.flatnonzero(~judged))
+        sums = self._and(rest)
         sample = self.sample if with_sample or not len(rest) else None
         return sums, rest if sample is None else Sample.joined([rest, sample])
 
@@ -822,8 +866,10 @@ class Collected:
         kept = copy.copy(self)
         kept._max_bytes = max_bytes
         kept._sampled = list(self._sampled)
-        kept._waiting = list(self._waiting)
         kept._trim()
         # Copies: the caller may change the rows.
-        kept._sampled = [part.take(np.arange(len(part))) for part in kept._sampled]
+        kept._sampled, kept._waiting = (
+            [part.take(np.arange(len(part))) for part in parts]
+            for parts in (kept._sampled, self._waiting)
+        )
         return kept

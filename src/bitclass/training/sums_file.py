@@ -30,8 +30,6 @@ from bitclass.storage.model_file import (
 )
 from bitclass.training.sums import Collected, Sample, Sums
 
-__all__ = ["load_sums", "remove_sums", "save_sums", "sums_path"]
-
 _KIND = "sums"
 _FIELDS = {
     "labels": str,
@@ -68,13 +66,7 @@ def sums_path(path: str | os.PathLike[str]) -> str:
 
 
 def save_sums(path: str | os.PathLike[str], collected: Collected) -> None:
-    """Write sums, the pool and the sample atomically.
-
-    Parameters
-    ----------
-    path : path of the file; an existing file is replaced
-    collected : Collected
-    """
+    """Write sums, the pool and the sample atomically."""
     sums, classes = collected.sums, collected.classes
     sums.add_classes(classes)  # those whose rows are all in the pool
     kind, labels = encode_labels(classes)
@@ -120,14 +112,7 @@ def remove_sums(path: str | os.PathLike[str]) -> None:
 def load_sums(path: str | os.PathLike[str]) -> Collected:
     """Read a file written by `save_sums`, which need not be trusted.
 
-    Parameters
-    ----------
-    path : path of the file
-
-    Raises
-    ------
-    ModelFileError
-        If the file is damaged, of another kind, or has an unsupported version.
+    One that is damaged, of another kind, or of an unsupported version is a ModelFileError.
     """
     with open_file(path, _KIND) as content:
         fields = content.fields(**_FIELDS)
