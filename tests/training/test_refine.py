@@ -55,7 +55,8 @@ def test_likelihoods_equal_those_of_all_scores(seed, rescore, bias):
     model = random_model(seed, bias=bias)
     rows = rows_for(model, noise=0.5)
     judged = judge([(model, rows, np.ones(80))], rescore)
-    assert model.rescore == rescore
+    assert judged.length == rescore
+    model.rescore = rescore
     scores = model.scores(rows.X)
     at = np.arange(80), rows.labels
     np.testing.assert_allclose(judged.best, scores.max(axis=1), rtol=1e-6)
