@@ -100,6 +100,27 @@ def test_rows_are_added_once(folder):
     assert n_rows(model) == n_before + len(np.load(folder / "more.npz")["y"])
 
 
+def test_each_file_is_added_once(folder, rows):
+    """Alone or with others, in any order, in a folder, and after `fit` read it."""
+    X, y = rows
+    (folder / "week").mkdir()
+    days = ["week/monday.npz", "week/tuesday.npz", "week/wednesday.npz"]
+    for i, name in enumerate(days):
+        np.savez(folder / name, X=X[i::9] + 0.25, y=y[i::9])
+    expected = [len(X[i::9]) for i in range(3)]
+    update = ("update", "keep.safetensors")
+    succeed("fit", *days[:1], "--model", update[1], "--keep-sums", "--no-refine", cwd=folder)
+    for given, n in [
+        (days[:1], 1), (days[:2], 2), (days[1::-1], 2), (["week"], 3), (days[2:], 3),
+        ([*days, "--again", "--remove", str(y[0])], None),
+    ]:  # fmt: skip
+        told = succeed(*update, *given, cwd=folder)
+        if n is not None:
+            assert n_rows(folder / update[1]) == sum(expected[:n])
+            assert "skipped week/" in told
+    assert n_rows(folder / update[1]) > sum(expected)
+
+
 def test_a_failed_update_changes_nothing(folder, rows):
     X, y = rows
     np.savez(folder / "narrow.npz", X=X[:, :5], y=y)

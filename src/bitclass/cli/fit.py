@@ -24,7 +24,7 @@ from bitclass.cli.console import (
 )
 from bitclass.cli.data import RowOptions, check_outputs, files_in, open_training_rows
 from bitclass.cli.errors import UsageError
-from bitclass.cli.saving import digest_of, model_lock, save_model, without_link
+from bitclass.cli.saving import batches_of, digest_of, model_lock, save_model, without_link
 from bitclass.codes import MAX_BITS
 from bitclass.training.sums_file import sums_path
 
@@ -145,6 +145,8 @@ def command(
     if keep_sums:
         settings = json.dumps(classifier.get_params(deep=False), sort_keys=True, default=str)
         classifier.sums_.sources.append(f"fit:{digest_of(read)}, {settings}")
+        batches = batches_of(data, row_options.labels_file)
+        classifier.sums_.sources.extend(identity for identity, _ in batches)
     with model_lock(model):
         written = save_model(classifier, model, record, sums=keep_sums)
     seconds = time.perf_counter() - start

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bitclass.cli.data import files_in
 from bitclass.storage import ProjectionType, save
 from bitclass.training.sums_file import remove_sums, save_sums, sums_path
 
@@ -37,6 +38,25 @@ def digest_of(files: Iterable[Path]) -> str:
         with path.open("rb") as file:
             whole.update(hashlib.file_digest(file, "sha256").digest())
     return f"sha256:{whole.hexdigest()}"
+
+
+def batches_of(data: Iterable[Path], labels_file: Path | None) -> list[tuple[str, list[Path]]]:
+    """The batches that count once, each with its identity and the files or folders it is read from.
+
+    Each file is one, also in a folder of feature files. A folder of images is one, and so are all
+    files whose labels are in a separate file.
+    """
+    from bitclass.io import format_of
+
+    if labels_file is not None:
+        return [(digest_of(files_in([*data, labels_file])), list(data))]
+    parts: list[Path] = []
+    for path in data:
+        inside = sorted(path.iterdir()) if path.is_dir() else []
+        features = [file for file in inside if file.is_file() and not file.name.startswith("_")]
+        features = [file for file in features if format_of(file) not in (None, "lines")]
+        parts += features or [path]
+    return [(digest_of(files_in([part])), [part]) for part in parts]
 
 
 @contextmanager

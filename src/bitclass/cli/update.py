@@ -15,7 +15,7 @@ from bitclass.cli import options
 from bitclass.cli.console import describe_training, print_lines, print_model, progress_bars
 from bitclass.cli.data import RowOptions, check_outputs, files_in, takes_texts
 from bitclass.cli.errors import UsageError
-from bitclass.cli.saving import digest_of, model_lock, save_model, without_link
+from bitclass.cli.saving import batches_of, model_lock, save_model, without_link
 from bitclass.storage import ProjectionType, load
 from bitclass.training.sums_file import sums_path
 
@@ -51,13 +51,12 @@ def command(
     read = files_in([*(data or []), row_options.labels_file])
     check_outputs({"the model": model, "the file of sums": sums}, read)
     with model_lock(model):
-        _update(model, data or [], read, row_options, remove or [], again)
+        _update(model, data or [], row_options, remove or [], again)
 
 
 def _update(
     path: Path,
     data: list[Path],
-    read: list[Path],
     row_options: RowOptions,
     remove: list[str],
     again: bool,
@@ -73,25 +72,30 @@ def _update(
         )
     interrupted = sources[len(modelled) :]
     removal = [f"remove:{name}" for name in remove]
-    batch = [digest_of(read)] if data else []
+    if not (interrupted or removal or data):
+        raise UsageError("nothing to do: give files to add, or classes to --remove")
+    batches: dict[str, list[Path]] = {}
+    for identity, files in batches_of(data, row_options.labels_file) if data else ():
+        if identity in batches or (identity in modelled and not again):
+            print_lines(
+                f"skipped {', '.join(map(str, files))}: the model has these rows already (--again "
+                "adds them once more)"
+            )
+        else:
+            batches[identity] = files
     if interrupted:
         print_lines("completing the last update, which was interrupted")
-        if interrupted == removal + batch:
-            removal = batch = []
-    elif not removal and not batch:
-        raise UsageError("nothing to do: give files to add, or classes to --remove")
-    if batch and batch[0] in sources and not again:
-        batch = []
-        print_lines(
-            f"skipped {', '.join(map(str, data))}: the model has these rows already (--again adds "
-            "them once more)"
-        )
-        if not removal and not interrupted:
-            return
+        if interrupted == removal + list(batches):
+            removal, batches = [], {}
+        elif not again:
+            batches = {key: batches[key] for key in batches if key not in interrupted}
+    if not batches and not removal and not interrupted:
+        return
     if removal:
         classifier.remove_classes(_find_labels(remove, classifier.classes_))
-    added = _add_rows(classifier, packed, path, data, row_options) if batch else None
-    classifier.sums_.sources.extend(removal + batch)
+    new = [file for files in batches.values() for file in files]
+    added = _add_rows(classifier, packed, path, new, row_options) if new else None
+    classifier.sums_.sources.extend([*removal, *batches])
     classifier.solve()
     kept: dict[str, Any] = {
         name: packed.summary[name] for name in ("columns", "extractor") if name in packed.summary
