@@ -345,8 +345,11 @@ def attack_fits(n: int, seed: int) -> bool:
             gains.setdefault(way, []).append((other_right - one_right) / error)
         if way == "names of classes":
             expected = names[expected]
-        elif way == "order of classes":
-            expected = backwards[expected]
+        elif way == "order of classes":  # equal scores go to another class
+            scores = one.packed().scores(fresh)
+            rows, back = np.arange(len(fresh)), backwards[found]
+            tied = np.abs(scores[rows, expected] - scores[rows, back]) < 1e-6
+            expected = np.where(tied, found, backwards[expected])
         share = float(np.mean(found != expected))
         if way in ROUNDED and is_refined:
             way += ", refined"
@@ -359,8 +362,7 @@ def attack_fits(n: int, seed: int) -> bool:
             f"mean {values.mean():.3%}, worst {worst[1]:.1%} (pair {worst[0]})"
         )
     are_good = all(share == 0 for way in EXACT for _, share in differing.get(way, []))
-    close = [share for way in (*ROUNDED, *TIED) for _, share in differing.get(way, [])]
-    are_good &= all(share <= 1e-3 for share in close)
+    are_good &= all(share <= 1e-3 for way in ROUNDED for _, share in differing.get(way, []))
     for way, values in gains.items():
         mean, error = np.mean(values), np.std(values) / np.sqrt(len(values))
         print(
@@ -373,12 +375,11 @@ def attack_fits(n: int, seed: int) -> bool:
 
 EXACT = (
     *("Fortran order", "CSR", "list", "threads", "names of classes", "batches", "partial_fit"),
-    *("weights of one", "equal weights", "rows of weight 0", "saved"),
+    *("weights of one", "equal weights", "rows of weight 0", "saved", "order of classes"),
 )
 ROUNDED = ("float32", "order of columns")
 SAME_ACCURACY = ("order of rows", "repetition")
-TIED = ("order of classes",)
-WAYS = (*EXACT, *TIED, *ROUNDED, *SAME_ACCURACY)
+WAYS = (*EXACT, *ROUNDED, *SAME_ACCURACY)
 
 ATTACKS = {
     "requests": (attack_requests, 10_000),

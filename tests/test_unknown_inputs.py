@@ -168,8 +168,11 @@ def test_each_call_rejects_by_its_own_share_and_label():
 
 def test_the_table_is_rebuilt_with_later_batches():
     X, y = dense()
-    first = y < N_KNOWN
-    classifier = make(keep_sums=True, reject=0.1, unknown_label=-1).fit(X[first], y[first])
-    assert np.mean(classifier.predict(X[~first]) == -1) > 0.5
-    classifier.partial_fit(X[~first], y[~first])
-    assert np.mean(classifier.predict(X) == -1) == pytest.approx(0.1, abs=0.05)
+    first, rejected = y < N_KNOWN, []
+    for seed in range(5):  # of a single model, the share has a standard deviation of 0.03
+        classifier = make(keep_sums=True, reject=0.1, unknown_label=-1, random_state=seed)
+        classifier.fit(X[first], y[first])
+        assert np.mean(classifier.predict(X[~first]) == -1) > 0.5
+        classifier.partial_fit(X[~first], y[~first])
+        rejected.append(np.mean(classifier.predict(X) == -1))
+    assert np.mean(rejected) == pytest.approx(0.1, abs=0.05)

@@ -17,9 +17,12 @@ from bitclass.training.fit import fit_model
 from bitclass.training.settings import Settings
 from bitclass.training.sums import Collected
 
+# More may be rounding errors.
+_DIGITS = 12
+
 
 def fit_named(settings: Settings, collected: Collected, before: Fitted | None = None) -> Fitted:
-    """Learn a model as `fit_model` does, with its classes in the order that the rows give them."""
+    """Learn a model as `fit_model` does, with its classes in an order that their rows give."""
     classes, seen = collected.classes, collected.masses() > 0
     places = np.empty(len(classes), dtype=np.intp)
     order = _order(collected)
@@ -40,17 +43,14 @@ def fit_named(settings: Settings, collected: Collected, before: Fitted | None = 
 
 
 def _order(collected: Collected) -> NDArray[np.intp]:
-    """Indices of the classes (C,), in the order of the keys of the rows at hand.
+    """Indices of the classes (C,), in the order of the skewness of their means.
 
-    Keys depend on row numbers alone. Classes without such rows come last.
+    It is the same for rows, columns and classes in any order. Equally skewed ones are in the order
+    of their labels. Sums of squares would be equal if there are two classes of equal size.
     """
-    labels, sample = collected.pool.labels, collected.sample
-    if sample is not None:
-        labels = np.concatenate([labels, sample.labels[np.argsort(sample.keys, kind="stable")]])
-    found, first = np.unique(labels, return_index=True)
-    ranks = np.full(len(collected.classes), len(labels))
-    ranks[np.searchsorted(collected.classes, found)] = first
-    return np.argsort(ranks, kind="stable")
+    skewness = collected.skewness_of_classes()
+    size = np.abs(skewness).max(initial=0.0) or 1.0
+    return np.argsort(np.round(skewness / size, _DIGITS), kind="stable")
 
 
 def _with_classes(model: PackedModel, labels: NDArray[np.generic]) -> PackedModel:

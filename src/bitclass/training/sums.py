@@ -51,6 +51,8 @@ _OTHER_UNITS = 1000.0
 _OUTLIER_SHARE = 0.9
 # Consecutive rows that judge a model together, and number of different keys of such runs.
 ROWS_PER_RUN, _RUN_KEYS = 10, 1 << 24
+# Classes whose means are compared at once.
+_CLASSES_AT_ONCE = 1024
 
 
 # -------------------------------------------------------------------------------------------------
@@ -569,6 +571,13 @@ class Sample:
         return cls(X, labels, weights, keys)
 
 
+def _placed(places: NDArray[np.intp], n: int) -> Any:
+    """The matrix (n, k) that adds row j of another one to row ``places[j]``."""
+    return sp.csr_array(
+        (np.ones(len(places)), (places, np.arange(len(places)))), shape=(n, len(places))
+    )
+
+
 def random_keys(rows: NDArray[np.intp], seed: int) -> NDArray[np.float64]:
     """Pseudo-random number in [0, 1) for each row number: the mixing function of SplitMix64."""
     start = (seed * 0xD1342543DE82EF95) % 2**64  # another factor: seeds must not be shifts of rows
@@ -836,6 +845,35 @@ class Collected:
         self._waiting = [p.take(np.flatnonzero(~np.isin(p.labels, labels))) for p in self._waiting]
         self._sampled = [p.take(np.flatnonzero(~np.isin(p.labels, labels))) for p in self._sampled]
         self.n_rows = self.sums.n_rows + sum(map(len, self._waiting))
+
+    def skewness_of_classes(self) -> NDArray[np.float64]:
+        """Sum (C,) of the cubes of the standardised features of the mean of each class."""
+        sums, pool, classes, masses = self.sums, self.pool, self.classes, self.masses()
+        found, y = np.unique(pool.labels, return_inverse=True)
+        of_sums, of_pool = (
+            _placed(np.searchsorted(classes, some), len(classes)) for some in (sums.classes, found)
+        )
+        by_class = sp.diags_array(pool.weights) @ _placed(y, len(found)).T
+        inverse, total_mass = 1.0 / np.maximum(masses, 1e-300), max(masses.sum(), 1e-300)
+        if sums.wide:
+            X = sp.csr_array(pool.X, dtype=np.float64)
+            mean_squares = (sums.squares + pool.weights @ X.power(2)) / total_mass
+            total = of_sums @ sums.feature_sums + of_pool @ (by_class.T @ X)
+            scales = sp.diags_array(1.0 / np.sqrt(np.maximum(mean_squares, 1e-300)))
+            means = sp.csr_array(sp.diags_array(inverse) @ total @ scales)
+            return np.asarray(means.power(3).sum(axis=1)).ravel()
+        Z = sums.features(pool.X, slice(None)).astype(np.float64)
+        pooled, skewness = by_class.T @ Z, np.empty(len(classes))
+        mean = (sums.feature_sums.sum(axis=0) + pooled.sum(axis=0)) / total_mass
+        mean_squares = (np.diag(sums.gram) + pool.weights @ Z**2) / total_mass
+        variance = mean_squares - mean**2
+        variance[variance <= _FLOAT32_DIGITS * np.maximum(mean_squares, 1e-300)] = np.inf
+        for start in range(0, len(classes), _CLASSES_AT_ONCE):
+            some = slice(start, start + _CLASSES_AT_ONCE)
+            total = of_sums[some] @ sums.feature_sums + of_pool[some] @ pooled
+            D = (total * inverse[some, None] - mean) / np.sqrt(variance)
+            skewness[some] = np.einsum("cd,cd,cd->c", D, D, D)
+        return skewness
 
     def renamed(self, labels: NDArray[Any]) -> Collected:
         """The same rows with other labels (C,) for the `classes`, to be learned from."""
