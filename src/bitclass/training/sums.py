@@ -856,13 +856,13 @@ class Collected:
         by_class = sp.diags_array(pool.weights) @ _placed(y, len(found)).T
         inverse, total_mass = 1.0 / np.maximum(masses, 1e-300), max(masses.sum(), 1e-300)
         if sums.wide:
-            X = sp.csr_array(pool.X, dtype=np.float64)
+            X = sp.csr_array(pool.features(), dtype=np.float64)
             mean_squares = (sums.squares + pool.weights @ X.power(2)) / total_mass
             total = of_sums @ sums.feature_sums + of_pool @ (by_class.T @ X)
             scales = sp.diags_array(1.0 / np.sqrt(np.maximum(mean_squares, 1e-300)))
             means = sp.csr_array(sp.diags_array(inverse) @ total @ scales)
             return np.asarray(means.power(3).sum(axis=1)).ravel()
-        Z = sums.features(pool.X, slice(None)).astype(np.float64)
+        Z = sums.features(pool.features(), slice(None)).astype(np.float64)
         pooled, skewness = by_class.T @ Z, np.empty(len(classes))
         mean = (sums.feature_sums.sum(axis=0) + pooled.sum(axis=0)) / total_mass
         mean_squares = (np.diag(sums.gram) + pool.weights @ Z**2) / total_mass
