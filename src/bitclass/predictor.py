@@ -112,7 +112,7 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
     def typicality(self, X: Features) -> NDArray[np.float64]:
         """Share of known rows whose best score is at most that of each row, of shape (n_samples,).
 
-        Rows below 0.04 are less typical than 96 % of the rows of known classes: they may belong to
+        Rows below 0.05 are less typical than 95 % of the rows of known classes: they may belong to
         no known class.
         """
         with self._predicting(X) as (model, X):

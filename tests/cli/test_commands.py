@@ -394,6 +394,15 @@ def test_untypical_rows_are_rejected(tmp_path):
     assert found == list(zip(labels.tolist(), shares.tolist(), strict=True))
     lines = succeed(*predict, "--json", cwd=tmp_path).splitlines()
     assert [json.loads(line)["label"] for line in lines] == [label or None for label in labels]
+    # The best classes are shown whether or not they are rejected.
+    best = model.top_classes(X, 2).labels.tolist()
+    more = (*predict, "--top", 2)
+    printed = list(csv.DictReader(io.StringIO(succeed(*more, cwd=tmp_path))))
+    assert [row["label"] for row in printed] == labels.tolist()
+    assert [[row["label_1"], row["label_2"]] for row in printed] == best
+    lines = [json.loads(line) for line in succeed(*more, "--json", cwd=tmp_path).splitlines()]
+    assert [line["label"] for line in lines] == [label or None for label in labels]
+    assert [[each["label"] for each in line["top"]] for line in lines] == best
     # As the model says.
     model.reject, model.unknown_label = limit, "none"
     save(tmp_path / "m", model)
