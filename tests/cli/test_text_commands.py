@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
         writer.writerows(zip(labels, texts, strict=True))
     printed = succeed(
         "fit", folder / "texts.csv", "--text", "text", "--labels", "intent", "--bits", 64,
-        "--model", folder / "model.safetensors",
+        "--keep-sums", "--model", folder / "model.safetensors",
     )  # fmt: skip
     assert "on 108 rows" in printed
     return folder
@@ -127,12 +127,16 @@ def test_input_errors_are_one_line(folder):
     np.save(folder / "rows.npy", np.zeros((3, 4)))
     np.savez(folder / "rows.npz", X=np.eye(40, 3), y=np.arange(40) % 2)
     succeed("fit", "rows.npz", "--bits", 16, "--model", "rows.safetensors", cwd=folder)
+    (folder / "other.csv").write_text("intent,sentence\ntable,a table\n")
     (folder / "empty.csv").write_text("intent,text\n" + "a,\nb,\n" * 20)
     predict = ("predict", "model.safetensors")
     fit = ("fit", "texts.csv", "--labels", "intent", "--model", "new.safetensors")
     cases = {
         (*predict, "no-such-file.csv"): ["no-such-file.csv", "no such file"],
-        (*predict, "rows.npy"): ["rows.npy", "text"],
+        (*predict, "rows.npy"): ["rows.npy", "the model takes texts", "no names"],
+        (*predict, "other.csv"): ["'sentence'", "column 'text' in training", "with --text"],
+        ("evaluate", "model.safetensors", "other.csv"): ["column 'text' in training", "rename"],
+        ("update", "model.safetensors", "other.csv"): ["column 'text' in training", "rename"],
         (*predict, "texts.csv", "a text"): ["a text", "no such file"],
         (*predict, ""): ["an argument is empty"],
         (*predict, "-"): ["standard input"],
