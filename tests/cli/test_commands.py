@@ -408,6 +408,10 @@ def test_untypical_rows_are_rejected(tmp_path):
     save(tmp_path / "m", model)
     printed = csv.DictReader(io.StringIO(succeed("predict", "m", "X.npy", cwd=tmp_path)))
     assert [row["label"] for row in printed] == [label or "none" for label in labels]
+    shown = f"typicality below {limit:g}, which get the label 'none'\n"
+    assert shown in succeed("inspect", "m", cwd=tmp_path)
+    found = json.loads(succeed("inspect", "m", "--json", cwd=tmp_path))
+    assert (found["reject"], found["unknown_label"]) == (limit, "none")
     y = model.predict(X, reject=0).astype("<U9")
     y[::3], y[::5] = "other", NAMES[0]
     np.savez(tmp_path / "rows.npz", X=X, y=y)
