@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import model2vec
 import numpy as np
@@ -164,6 +165,23 @@ def test_a_text_that_looks_like_a_path_gives_a_warning(folder, text, is_path):
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 2)
     warning = f"bitclass: warning: {text}: no such file; it is classified as a text\n"
     assert done.stderr == warning * is_path
+
+
+def test_what_can_hardly_be_labels_gives_one_warning(folder, tmp_path):
+    texts, labels = sentences()
+    lines = [f"{label},{text}\n" for label, text in zip(labels, texts, strict=True)]
+    (tmp_path / "bare.csv").write_text("".join(lines))
+    fit = ("--no-refine", "--model", tmp_path / "model.safetensors")
+    cases = {
+        (folder / "texts.csv", "--text", "intent", "--labels", "text"): "108 different labels in",
+        (tmp_path / "bare.csv", "--text", 1, "--labels", 0): "'table' is .* a label; .*--no-header",
+        (tmp_path / "bare.csv", "--text", 1, "--labels", 0, "--no-header"): "",
+    }
+    for arguments, words in cases.items():
+        done = bitclass("fit", *arguments, *fit)
+        warned = [line for line in done.stderr.splitlines() if "warning: " in line]
+        assert (done.returncode, len(warned)) == (0, bool(words)), done.stderr
+        assert re.search(words, done.stderr)
 
 
 def test_a_model_of_texts_is_updated(folder, tmp_path):
