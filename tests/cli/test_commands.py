@@ -6,6 +6,7 @@ import json
 import re
 import resource
 import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -374,6 +375,27 @@ def test_evaluate_writes_wrong_rows_and_a_figure(folder, tmp_path, fitted):
     assert [row["label"] for row in found] == y[rows_wrong].tolist()
     assert [row["predicted"] for row in found] == predicted[rows_wrong].tolist()
     assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def _without_matplotlib():
+    sys.modules["matplotlib"] = None
+
+
+def test_a_figure_without_matplotlib_is_refused_before_the_evaluation(folder):
+    evaluate = ("evaluate", "npz.safetensors", "absent.npz", "--figure", "figure.png")
+    done = bitclass(*evaluate, cwd=folder, prepare=_without_matplotlib)
+    assert_one_line(done, 1, "--figure needs matplotlib", "plots")
+
+
+def test_no_class_is_worst_if_all_are_right(folder, tmp_path, fitted):
+    X = rows(1, 90)[0]
+    np.savez(tmp_path / "right.npz", X=X, y=fitted.predict(X))
+    printed = succeed("evaluate", "npz.safetensors", tmp_path / "right.npz", cwd=folder)
+    assert len(printed.splitlines()) == 1
+    assert "accuracy 100.00%" in printed
+    np.savez(tmp_path / "wrong.npz", X=X, y=fitted.predict(X)[::-1])
+    printed = succeed("evaluate", "npz.safetensors", tmp_path / "wrong.npz", cwd=folder)
+    assert "Classes, worst first" in printed
 
 
 def test_untypical_rows_are_rejected(tmp_path):
