@@ -129,6 +129,23 @@ class TextClassifier(BinaryCodeClassifier):
         self.word_ngrams = word_ngrams
         self.min_df = min_df
 
+    def predict(self, X: Texts, *, reject: float | None = None) -> NDArray[Any]:
+        """Predict the class of each text.
+
+        Parameters
+        ----------
+        X : iterable of n_samples str or bytes
+            A list or a column, not a single text.
+        reject : float in [0, 1], optional
+            Texts with a `typicality` below it get `unknown_label`; by default the parameter
+            `reject` of the estimator.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return super().predict(X, reject=reject)
+
     def explain(
         self, text: str | bytes, label: Any = None, n_ngrams: int = 10
     ) -> list[tuple[str, float]]:
