@@ -61,6 +61,15 @@ def are_texts(X: Any) -> bool:
     return isinstance(first, (str, bytes))
 
 
+def check_no_texts(X: Any) -> None:
+    """Raise an error if these are texts, where rows are expected."""
+    if are_texts(X) and len(X):
+        raise ValueError(
+            "X must have rows of numbers, found texts: use TextClassifier, which takes them, and "
+            "TextClassifier.load for a file that it has saved"
+        )
+
+
 def frame_columns(X: Any, feature_names: Iterable[str] | None = None) -> Any:
     """Columns of a data frame by name, or all; anything else is returned unchanged.
 

@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from bitclass._native import effective_threads
-from bitclass.arrays import Features, are_texts, frame_columns, on_host
+from bitclass.arrays import Features, check_no_texts, frame_columns, on_host
 from bitclass.codes import MAX_BITS
 from bitclass.hash_function import MAX_COLUMNS, MAX_GAMMA, MIN_GAMMA
 from bitclass.labels import check_label_kinds
@@ -140,10 +140,7 @@ def check_rows(
     """Checked rows, labels and weights, with class weights applied."""
     X, y = on_host(X, "X"), on_host(y, "y")
     sample_weight = on_host(sample_weight, "sample_weight")
-    if are_texts(X) and len(X):
-        raise ValueError(
-            "X must have rows of numbers, found texts: use TextClassifier, which takes them"
-        )
+    check_no_texts(X)
     _check_missing(y)
     kind = getattr(getattr(y, "dtype", None), "numpy_dtype", None)
     if kind is not None and kind.kind in "iub":

@@ -627,6 +627,9 @@ class PackedModel:
         except ValueError as error:
             if self.text is None:
                 raise
+            first: Any = next(iter(X), None)
+            if np.ndim(first) == 0:  # neither texts nor rows
+                return HashedTexts(self.text, as_texts(X))  # whose error names the first
             raise ValueError(
                 "X must be a list of texts, or rows of the n-gram features that the model was "
                 f"fitted on: {error}"

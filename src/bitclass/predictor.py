@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
 from bitclass._native import thread_limit
-from bitclass.arrays import Features, frame_columns, is_on_gpu, on_host
+from bitclass.arrays import Features, check_no_texts, frame_columns, is_on_gpu, on_host
 from bitclass.model import PackedModel, TopClasses
 
 #: Options of scikit-learn's `validate_data`: any real dtype, unconverted, and CSR.
@@ -112,7 +112,7 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
     def typicality(self, X: Features) -> NDArray[np.float64]:
         """Share of known rows whose best score is at most that of each row, of shape (n_samples,).
 
-        Rows below 0.04 are less typical than 96 % of the rows of known classes: they may belong to
+        Rows below 0.05 are less typical than 95 % of the rows of known classes: they may belong to
         no known class.
         """
         with self._predicting(X) as (model, X):
@@ -150,6 +150,7 @@ class PackedPredictor(ClassifierMixin, BaseEstimator, ABC):  # type: ignore[misc
     @contextmanager
     def _predicting(self, X: Features) -> Iterator[tuple[PackedModel, Features]]:
         """Model and checked rows; inside the block, kernels use `n_jobs` threads."""
+        check_no_texts(X)
         model = self.packed()
         # The kernels reject non-finite values at no extra cost.
         X = frame_columns(on_host(X, "X"), getattr(self, "feature_names_in_", None))

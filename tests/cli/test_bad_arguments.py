@@ -90,7 +90,7 @@ CASES = {
     "name that could command the terminal": (
         ("fit", "red\x1b[31m.npz", *FIT), 1, [r"red\x1b[31m.npz"],
     ),
-    "unknown command": (("train", "good.npz"), 2, ["train"]),
+    "unknown command": (("train", "good.npz"), 2, ["'train'", "Did you mean 'fit'?"]),
     # An output never replaces an input, through any link.
     "model over data": (("fit", "good.npz", "--model", "good.npz"), 2, ["--model"]),
     "model over labels": (
@@ -211,6 +211,8 @@ def test_a_command_without_arguments_shows_its_help():
         done = bitclass_process(name)
         assert (done.returncode, done.stderr) == (0, "")
         assert f"Usage: bitclass {name}" in done.stdout
+        assert "--help" in done.stdout
+        assert "<bool>" not in done.stdout
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")

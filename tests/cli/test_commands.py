@@ -6,6 +6,7 @@ import json
 import re
 import resource
 import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -376,6 +377,27 @@ def test_evaluate_writes_wrong_rows_and_a_figure(folder, tmp_path, fitted):
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+def _without_matplotlib():
+    sys.modules["matplotlib"] = None
+
+
+def test_a_figure_without_matplotlib_is_refused_before_the_evaluation(folder):
+    evaluate = ("evaluate", "npz.safetensors", "absent.npz", "--figure", "figure.png")
+    done = bitclass(*evaluate, cwd=folder, prepare=_without_matplotlib)
+    assert_one_line(done, 1, "--figure needs matplotlib", "plots")
+
+
+def test_no_class_is_worst_if_all_are_right(folder, tmp_path, fitted):
+    X = rows(1, 90)[0]
+    np.savez(tmp_path / "right.npz", X=X, y=fitted.predict(X))
+    printed = succeed("evaluate", "npz.safetensors", tmp_path / "right.npz", cwd=folder)
+    assert len(printed.splitlines()) == 1
+    assert "accuracy 100.00%" in printed
+    np.savez(tmp_path / "wrong.npz", X=X, y=fitted.predict(X)[::-1])
+    printed = succeed("evaluate", "npz.safetensors", tmp_path / "wrong.npz", cwd=folder)
+    assert "Classes, worst first" in printed
+
+
 def test_untypical_rows_are_rejected(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((90, 6), dtype=np.float32)
@@ -394,11 +416,24 @@ def test_untypical_rows_are_rejected(tmp_path):
     assert found == list(zip(labels.tolist(), shares.tolist(), strict=True))
     lines = succeed(*predict, "--json", cwd=tmp_path).splitlines()
     assert [json.loads(line)["label"] for line in lines] == [label or None for label in labels]
+    # The best classes are shown whether or not they are rejected.
+    best = model.top_classes(X, 2).labels.tolist()
+    more = (*predict, "--top", 2)
+    printed = list(csv.DictReader(io.StringIO(succeed(*more, cwd=tmp_path))))
+    assert [row["label"] for row in printed] == labels.tolist()
+    assert [[row["label_1"], row["label_2"]] for row in printed] == best
+    lines = [json.loads(line) for line in succeed(*more, "--json", cwd=tmp_path).splitlines()]
+    assert [line["label"] for line in lines] == [label or None for label in labels]
+    assert [[each["label"] for each in line["top"]] for line in lines] == best
     # As the model says.
     model.reject, model.unknown_label = limit, "none"
     save(tmp_path / "m", model)
     printed = csv.DictReader(io.StringIO(succeed("predict", "m", "X.npy", cwd=tmp_path)))
     assert [row["label"] for row in printed] == [label or "none" for label in labels]
+    shown = f"typicality below {limit:g}, which get the label 'none'\n"
+    assert shown in succeed("inspect", "m", cwd=tmp_path)
+    found = json.loads(succeed("inspect", "m", "--json", cwd=tmp_path))
+    assert (found["reject"], found["unknown_label"]) == (limit, "none")
     y = model.predict(X, reject=0).astype("<U9")
     y[::3], y[::5] = "other", NAMES[0]
     np.savez(tmp_path / "rows.npz", X=X, y=y)

@@ -36,7 +36,7 @@ def test_errors_are_one_line(place):
             ("serve", other): (2, "NAME=MODEL"),
             ("serve", "x=y.safetensors"): (2, "found 'x=y'"),  # a file
             ("serve", f"/={model}"): (2, "found '/'"),
-            ("serve", model, "--port", port): (2, "cannot listen"),
+            ("serve", model, "--port", port): (2, "in use); take another --port"),
             ("serve", model, "--port", "x"): (2, "--port"),
             ("serve", model, "--host", "256.1.1.1"): (2, "--host 256.1.1.1"),
             ("serve", model, "--max-rows", "0"): (2, "--max-rows"),

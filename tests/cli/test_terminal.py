@@ -63,12 +63,14 @@ def test_texts_that_are_typed_are_answered_by_a_table(tmp_path):
     rows = [line.split("│")[1:-1] for line in shown.splitlines() if "│" in line]
     cells = [[cell.strip() for cell in row] for row in rows]
     assert [row[:2] for row in cells[::2]] == [["will it rain", "weather"], ["日本語", "-"]]
-    assert cells[1][0] == cells[3][0] == cells[3][-1] == ""
-    assert all(len(row[3]) < 10 for row in cells)  # digits of a probability
+    assert {row[2] for row in cells} <= set(labels)
+    assert cells[1][:2] == cells[3][:2] == ["", ""]
+    assert cells[3][-1] == ""
+    assert all(len(row[4]) < 10 for row in cells)  # digits of a probability
     assert cells[2][-1] == "0.0"
     assert "predicting" not in shown
     printed = bitclass(*asked, cwd=tmp_path).stdout
-    assert printed.startswith("typicality,label,distance,probability,label_2")
+    assert printed.startswith("typicality,label,label_1,distance,probability,label_2")
 
 
 def test_an_error_in_a_terminal_is_one_line(tmp_path):

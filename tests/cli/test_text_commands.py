@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 
 import model2vec
 import numpy as np
@@ -26,7 +27,7 @@ def folder(tmp_path_factory):
         writer.writerows(zip(labels, texts, strict=True))
     printed = succeed(
         "fit", folder / "texts.csv", "--text", "text", "--labels", "intent", "--bits", 64,
-        "--model", folder / "model.safetensors",
+        "--keep-sums", "--model", folder / "model.safetensors",
     )  # fmt: skip
     assert "on 108 rows" in printed
     return folder
@@ -127,12 +128,16 @@ def test_input_errors_are_one_line(folder):
     np.save(folder / "rows.npy", np.zeros((3, 4)))
     np.savez(folder / "rows.npz", X=np.eye(40, 3), y=np.arange(40) % 2)
     succeed("fit", "rows.npz", "--bits", 16, "--model", "rows.safetensors", cwd=folder)
+    (folder / "other.csv").write_text("intent,sentence\ntable,a table\n")
     (folder / "empty.csv").write_text("intent,text\n" + "a,\nb,\n" * 20)
     predict = ("predict", "model.safetensors")
     fit = ("fit", "texts.csv", "--labels", "intent", "--model", "new.safetensors")
     cases = {
         (*predict, "no-such-file.csv"): ["no-such-file.csv", "no such file"],
-        (*predict, "rows.npy"): ["rows.npy", "text"],
+        (*predict, "rows.npy"): ["rows.npy", "the model takes texts", "no names"],
+        (*predict, "other.csv"): ["'sentence'", "column 'text' in training", "with --text"],
+        ("evaluate", "model.safetensors", "other.csv"): ["column 'text' in training", "rename"],
+        ("update", "model.safetensors", "other.csv"): ["column 'text' in training", "rename"],
         (*predict, "texts.csv", "a text"): ["a text", "no such file"],
         (*predict, ""): ["an argument is empty"],
         (*predict, "-"): ["standard input"],
@@ -160,6 +165,23 @@ def test_a_text_that_looks_like_a_path_gives_a_warning(folder, text, is_path):
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 2)
     warning = f"bitclass: warning: {text}: no such file; it is classified as a text\n"
     assert done.stderr == warning * is_path
+
+
+def test_what_can_hardly_be_labels_gives_one_warning(folder, tmp_path):
+    texts, labels = sentences()
+    lines = [f"{label},{text}\n" for label, text in zip(labels, texts, strict=True)]
+    (tmp_path / "bare.csv").write_text("".join(lines))
+    fit = ("--no-refine", "--model", tmp_path / "model.safetensors")
+    cases = {
+        (folder / "texts.csv", "--text", "intent", "--labels", "text"): "108 different labels in",
+        (tmp_path / "bare.csv", "--text", 1, "--labels", 0): "'table' is .* a label; .*--no-header",
+        (tmp_path / "bare.csv", "--text", 1, "--labels", 0, "--no-header"): "",
+    }
+    for arguments, words in cases.items():
+        done = bitclass("fit", *arguments, *fit)
+        warned = [line for line in done.stderr.splitlines() if "warning: " in line]
+        assert (done.returncode, len(warned)) == (0, bool(words)), done.stderr
+        assert re.search(words, done.stderr)
 
 
 def test_a_model_of_texts_is_updated(folder, tmp_path):

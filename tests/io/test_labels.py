@@ -149,7 +149,7 @@ def test_one_late_label_makes_all_text(tmp_path, monkeypatch):
     ],
 )
 def test_a_missing_label_names_the_row(tmp_path, write, labels):
-    with pytest.raises(DataFileError, match=r"a\.\w+: row 1 has no label"):
+    with pytest.raises(DataFileError, match=r"a\.\w+: row 1 has no label .*from 0"):
         read(write(tmp_path, labels))
 
 

@@ -254,6 +254,8 @@ def test_an_input_of_no_known_class_is_none_of_these(browser):
                               "class: a, 90.0 %."), (0.5, "Best class: a, 90.0 %.")):  # fmt: skip
         given = json.dumps(answer | {"typicality": typicality})
         assert browser.value(f"verdict({given})") == told
+    rejects = "Object.assign(model, {reject: 0.005})"
+    assert browser.value(f"({rejects}, verdict({json.dumps(answer)}))") == "Best class: a, 90.0 %."
 
 
 @pytest.mark.parametrize(

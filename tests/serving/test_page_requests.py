@@ -45,6 +45,7 @@ def test_facts_and_classes(server):
     drawn, rows, texts = ask_json(server, "GET", "/api/models")[1]["models"]
     assert [drawn[key] for key in ("name", "input", "bits")] == ["drawn", "images", 96]
     assert (rows["input"], texts["input"]) == ("rows", "texts")
+    assert drawn["reject"] == 0
     assert ask(server, "HEAD", "/")[::2] == (200, b"")
     found = ask_json(server, "GET", f"{API}/classes?search=BARS")[1]
     assert [each["label"] for each in found["classes"]] == ["<b>bars"]

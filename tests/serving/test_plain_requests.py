@@ -40,6 +40,7 @@ def test_labels_and_best_classes_are_those_of_the_model(service, loaded, name):
         ("/predict", {"texts": ["a"]}, 400, "model words takes rows, found 'texts'"),
         ("/predict", {"rows": [[0] * 12] * 1001}, 400, "n from 1 to 1000, found [1001, 12]"),
         ("/predict", {"rows": "abc"}, 400, "found 'abc'"),
+        ("/predict/intents", {"rows": [[0, 1]]}, 400, "model intents takes texts, or rows of"),
         ("/predict", {"rows": [0] * 12}, 400, "rows must have shape [12, 12], found 12 values"),
         ("/predict", {"rows": [[0] * 11]}, 400, "row 0 must have 12 values, found 11"),
         ("/predict", {"rows": [[True] * 12]}, 400, "found bool"),

@@ -77,6 +77,23 @@ def test_an_error_leaves_the_estimator_as_it_was(problem, X, message):
         TextClassifier(char_ngrams=(0, 2)).fit(texts, sentences()[1])
 
 
+@pytest.mark.parametrize("X", [[1, 2], [None], [float("nan")], np.ones(2)])
+def test_items_that_are_no_texts_are_named_with_their_position(problem, X):
+    classifier = problem[2]
+    for model in (classifier, classifier.packed()):
+        with pytest.raises(TypeError, match=r"expected str or bytes, found \w+ in text 0"):
+            model.predict(X)
+        with pytest.raises(TypeError, match="in text 1"):
+            model.predict(["a text", X[0]])
+
+
+def test_texts_for_a_classifier_of_rows_are_refused(problem, tmp_path):
+    problem[2].save(tmp_path / "m.safetensors")
+    classifier = BinaryCodeClassifier.load(tmp_path / "m.safetensors")
+    with pytest.raises(ValueError, match=r"found texts: use TextClassifier.*TextClassifier\.load"):
+        classifier.predict(["a text"])
+
+
 def test_a_saved_model_goes_on_learning(problem, tmp_path):
     texts, labels, classifier = problem
     path = tmp_path / "model.safetensors"

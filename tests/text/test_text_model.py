@@ -58,7 +58,7 @@ def test_no_texts_give_no_labels_and_rows_of_numbers_are_still_taken(problem):
         (["fine", 3], TypeError, "expected str or bytes, found int in text 1"),
         (["fine", None], TypeError, "found NoneType in text 1"),
         ([["nested"]], ValueError, "X must"),
-        ([1.0, 2.0], ValueError, "X must be a list of texts, or rows of .* found .2,."),
+        ([1.0, 2.0], TypeError, "found float in text 0"),
         ([[1.0, 2.0]], ValueError, "X must be a list of texts, or rows of .* found .1, 2."),
     ],
 )

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 import bitclass
 
@@ -22,11 +23,38 @@ COMMANDS = {
     "demo": "Recognise 2,200 characters in three unseen typefaces after training on nine others.",
 }
 
+#: What other programs call these commands.
+_OTHER_NAMES = {"train": "fit", "test": "evaluate", "classify": "predict", "info": "inspect"}
+
+
+def _without_types(parameters: list[Any]) -> list[Any]:
+    """The same parameters; the help shows no type of flags, which take no value."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
+
+
+class _Command(TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
+
+class _Group(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types(super().get_params(ctx))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in _OTHER_NAMES:
+            ctx.fail(f"No such command '{args[0]}'. Did you mean '{_OTHER_NAMES[args[0]]}'?")
+        return super().resolve_command(ctx, args)
+
 
 def parse_and_run(arguments: list[str]) -> Any:
     """Import the requested command, parse its arguments, and run it."""
     app = typer.Typer(
         name="bitclass",
+        cls=_Group,
         help="Classification with very many classes by binary codes and Hamming distances.",
         rich_markup_mode="markdown",  # reflows the lines of docstrings
         add_completion=False,
@@ -37,7 +65,7 @@ def parse_and_run(arguments: list[str]) -> Any:
         if name == arguments[0]:
             if len(arguments) == 1 and name != "demo":  # all others need arguments
                 arguments = [name, "--help"]
-            app.command(name)(import_module(f"bitclass.cli.{name}").command)
+            app.command(name, cls=_Command)(import_module(f"bitclass.cli.{name}").command)
         else:
             app.command(name, help=summary)(_not_imported)
     return app(arguments, prog_name="bitclass", standalone_mode=False)

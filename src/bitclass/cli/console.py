@@ -82,6 +82,9 @@ def describe_training(summary: Mapping[str, Any]) -> str:
     >>> report = Report(n_rows=900, n_judged=100, accuracy=0.91)
     >>> describe_training({"report": report.to_dict()})
     '900 rows, closed form, accuracy 91.00% on 100 held-out rows'
+    >>> report = Report(n_rows=90, n_judged=90, accuracy=0.91, epochs=(Epoch(1, 1, None, 0.5),))
+    >>> describe_training({"report": report.to_dict()})
+    '90 rows, closed form, which refinement did not improve, accuracy 91.00% by cross-validation'
     """
     if "report" not in summary:
         return "not recorded"
@@ -89,13 +92,17 @@ def describe_training(summary: Mapping[str, Any]) -> str:
     parts = [pluralise(report.n_rows, "row"), "closed form"]
     if report.refined:
         parts[-1] = f"refined for {pluralise(len(report.epochs), 'epoch')}"
+    elif report.epochs:
+        parts[-1] = "closed form, which refinement did not improve"
     if report.n_added:
         parts[-1] = f"{report.n_added:,} of them added to an earlier model"
     if report.stopped == "max_time":
         parts.append("stopped by max_time")
     if report.accuracy is not None:
-        judged = pluralise(report.n_judged, "held-out row")
-        parts.append(f"accuracy {report.accuracy:.2%} on {judged}")
+        judged = f"on {pluralise(report.n_judged, 'held-out row')}"
+        if 2 * report.n_judged > report.n_rows:  # of each class, one part is at most half
+            judged = "by cross-validation"
+        parts.append(f"accuracy {report.accuracy:.2%} {judged}")
     return ", ".join(parts)
 
 

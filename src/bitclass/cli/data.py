@@ -96,7 +96,8 @@ class RowOptions:
         options = dataclasses.replace(self.completed(model), weights=self.weights)
         more: dict[str, Any] = {"classes": model.classes} if labelled else {"labels": False}
         if takes_texts(model):
-            rows = options._as_texts(paths).open(paths, **more)
+            is_named = self.text is not None and not labelled  # of labelled rows, no option does
+            rows = options._open_texts(paths, more, is_named)
         elif self.text is not None:
             raise UsageError(
                 f"--text: the model takes {model.n_features} features per row, not texts"
@@ -116,14 +117,26 @@ class RowOptions:
             rows = options.open(paths, **more, feature_names=model.feature_names, n_features=width)
         return _check_labels(rows, paths) if labelled else rows
 
-    def _as_texts(self, paths: Sequence[Path]) -> RowOptions:
-        from bitclass.io import format_of
+    def _open_texts(self, paths: Sequence[Path], more: dict[str, Any], is_named: bool) -> Rows:
+        """Open texts for a model, in the column that was named, or that of training."""
+        from bitclass.io import DataFileError, format_of
 
         if {self.format or format_of(path) for path in paths} == {"lines"}:
-            return dataclasses.replace(self, text="line")
+            return dataclasses.replace(self, text="line").open(paths, **more)
         if self.text is None:
             raise UsageError(f"{paths[0]}: name the text column with --text, or use --format lines")
-        return self
+        try:
+            return self.open(paths, **more)
+        except DataFileError as error:
+            if is_named or f"has no column {self.text!r}" not in str(error):
+                raise
+            advice = "rename theirs, since only predict has --text to name another"
+            if more.get("labels") is False:  # as in predict
+                advice = "name that of these files with --text"
+            raise DataFileError(
+                f"{error}; the model takes texts, those of the column {self.text!r} in training: "
+                f"{advice}"
+            ) from error
 
 
 def open_training_rows(

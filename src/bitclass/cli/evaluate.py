@@ -68,6 +68,8 @@ def command(
     row_options = RowOptions(features=features, labels=labels)
     read = files_in([model, *data, row_options.labels_file])
     check_outputs({"--errors": errors, "--figure": figure}, read)
+    if figure is not None:
+        from bitclass.cli.figure import draw  # before the work: matplotlib may be missing
     packed = load(model)
     rows = row_options.open_for(packed, model, data, labelled=True)
     evaluation = Evaluation(packed, calibrate=figure is not None, reject=reject)
@@ -89,8 +91,6 @@ def command(
     else:
         _show(facts)
     if figure is not None:
-        from bitclass.cli.figure import draw
-
         with atomic_write(figure) as picture:
             draw(evaluation, facts).savefig(picture, format=figure.suffix[1:].lower(), dpi=150)
     for path in filter(None, (errors, figure)):
@@ -256,6 +256,8 @@ def _show(facts: dict[str, Any]) -> None:
         ]
         show_table("Most confused", ["class", "predicted", "rows"], cells, n_names=2)
     rows = sorted(facts["classes"], key=lambda row: row["f1"])
+    if rows[0]["f1"] == 1.0:
+        return  # none is worse than others
     metrics = ("recall", "precision", "f1")
     cells = [
         [str(row["class"]), f"{row['rows']:,}"]

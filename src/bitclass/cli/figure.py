@@ -8,6 +8,11 @@ import numpy as np
 
 from bitclass._warn import how_to_install
 
+try:
+    from matplotlib.figure import Figure
+except ImportError as error:
+    raise ImportError(f"--figure needs matplotlib ({error}); {how_to_install('plots')}") from None
+
 if TYPE_CHECKING:
     from bitclass.cli.evaluate import Evaluation
 
@@ -17,12 +22,6 @@ _BLUE, _RED, _PALE = "#3a4e7a", "#c93c37", "#8a8f9c"
 
 def draw(evaluation: Evaluation, facts: dict[str, Any]) -> Any:
     """Draw confused classes, calibration, and accuracy against coverage side by side."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(
-            f"--figure needs matplotlib ({error}); {how_to_install('plots')}"
-        ) from None
     figure = Figure(figsize=(14, 4.6), layout="constrained", facecolor="white")
     figure.suptitle(
         f"{facts['rows']:,} rows: accuracy {facts['accuracy']:.1%}, macro-F1 "

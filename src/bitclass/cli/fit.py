@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from bitclass._warn import warn
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.cli import options
 from bitclass.cli.console import (
@@ -35,6 +36,8 @@ _DEFAULTS = {
     name: parameter.default
     for name, parameter in inspect.signature(BinaryCodeClassifier).parameters.items()
 }
+# Share of the rows with different labels from which on these are hardly labels.
+_MOST_DIFFERENT = 0.9
 _training = partial(typer.Option, rich_help_panel="Training", show_default=True)
 
 
@@ -150,6 +153,12 @@ def command(
     with model_lock(model):
         written = save_model(classifier, model, record, sums=keep_sums)
     seconds = time.perf_counter() - start
+    n_classes, n_rows = len(classifier.classes_), classifier.report_.n_rows
+    if n_classes > _MOST_DIFFERENT * n_rows:
+        warn(
+            f"{n_classes} different labels in {n_rows} rows: nearly every row is a class of its "
+            "own; is that the column of the labels (--labels)?"
+        )
     print_lines(f"read    {rows.description}")
     print_lines(f"trained in {seconds:.1f} s on {describe_training(written.summary)}")
     print_model(model, written)

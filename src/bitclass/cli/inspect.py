@@ -25,6 +25,8 @@ def command(model: options.Model, json: options.Json = False) -> None:
         "features": loaded.n_features,
         "precision": loaded.hash_function.precision,
         "temperature": loaded.temperature,
+        "reject": loaded.reject,
+        "unknown_label": loaded.unknown_label,
         "training": describe_training(loaded.summary),
         "summary": loaded.summary,
     }
@@ -48,6 +50,10 @@ def _show(facts: dict[str, Any]) -> None:
         f"{facts['precision']}",
     )
     line("training", facts["training"])
+    if facts["reject"]:
+        label = facts["unknown_label"]
+        named = "" if label is None else f", which get the label {str(label)!r}"
+        line("rejected", f"rows with a typicality below {facts['reject']:g}{named}")
     columns, extractor = summary.get("columns"), summary.get("extractor")
     if isinstance(columns, dict) and columns:
         line("columns", ", ".join(f"{name} {value!r}" for name, value in columns.items()))

@@ -36,8 +36,8 @@ Reject = Annotated[
         metavar="SHARE",
         min=0,
         max=1,
-        help="Reject rows with a typicality below this share, as of no known class; by default as "
-        "the model was fitted.",
+        help="Reject rows with a typicality below this share, as of no known class; by default "
+        "the reject= of the model, which is set in Python.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -193,9 +193,13 @@ def _results(
                 copied["ngrams"] = _explanations(model, batch.texts, best["label"][:, 0])
             if reject:
                 assert found.typicality is not None
-                best["label"] = best["label"].astype(object)
-                best["label"][found.typicality < reject, 0] = model.unknown_label
-            if clash := set(copied) & set(_flat(best)):
+                answers = best["label"][:, 0].astype(object)
+                answers[found.typicality < reject] = model.unknown_label
+                if top == 1 and not probabilities:
+                    best["label"] = answers[:, None]
+                else:  # beside the best classes, which are shown as they are
+                    copied["label"] = answers
+            if clash := set(batch.columns) & {"label", *_flat(copied, best)}:
                 raise UsageError(f"--id {min(clash)}: the output already has a column of that name")
             yield copied, best
 
@@ -209,13 +213,17 @@ def _explanations(model: PackedModel, texts: Sequence[Any], labels: NDArray[Any]
     return np.array(explanations, dtype=object)
 
 
-def _flat(best: Columns) -> Columns:
-    """One column per rank: label, distance, probability, label_2 and so on."""
-    return {
+def _flat(copied: Columns, best: Columns) -> Columns:
+    """One column per rank: label, distance, probability, label_2 and so on.
+
+    The best class is label_1 if there is a column of answers, which may reject it.
+    """
+    flat = {
         name if rank == 0 else f"{name}_{rank + 1}": values[:, rank]
         for rank in range(best["label"].shape[1])
         for name, values in best.items()
     }
+    return {"label_1": flat.pop("label"), **flat} if "label" in copied else flat
 
 
 def _records(columns: Columns) -> Iterator[tuple[Any, ...]]:
@@ -226,7 +234,7 @@ def _write_csv(file: IO[Any], results: Results) -> None:
     with as_text(file) as text:
         writer = csv.writer(text, lineterminator="\n")
         for number, (copied, best) in enumerate(results):
-            columns = copied | _flat(best)
+            columns = copied | _flat(copied, best)
             if number == 0:
                 writer.writerow(columns)
             writer.writerows(_records(columns))
@@ -235,10 +243,11 @@ def _write_csv(file: IO[Any], results: Results) -> None:
 def _write_json(file: IO[Any], results: Results) -> None:
     with as_text(file) as text:
         for copied, best in results:
-            columns = copied | {name: values[:, 0] for name, values in best.items()}
+            first = {name: values[:, 0] for name, values in best.items() if name not in copied}
+            columns = copied | first
             for row, ranked in zip(_records(columns), _records(best), strict=True):
                 record = dict(zip(columns, row, strict=True))
-                if len(ranked[0]) > 1:
+                if len(ranked[0]) > 1 or "label" in copied:
                     each = zip(*ranked, strict=True)
                     record["top"] = [dict(zip(best, values, strict=True)) for values in each]
                 text.write(json_format.dumps(record, ensure_ascii=False, default=str) + "\n")
@@ -247,15 +256,20 @@ def _write_json(file: IO[Any], results: Results) -> None:
 def _show(texts: Sequence[str], results: Results) -> None:
     """Print a table with a line for each of the best classes of each text."""
     ((copied, best),) = results  # texts in arguments are one batch
+    first: Columns = {"text": np.array([*texts, None], dtype=object)[:-1]}
+    names = list(best)
+    if "label" in copied:
+        first["label"], names[0] = copied.pop("label"), "best"
     lines = []
-    for i, text in enumerate(texts):
+    for i in range(len(texts)):
         for rank in range(best["label"].shape[1]):
             found = [_shown(values[i, rank]) for values in best.values()]
-            others = [_shown(values[i]) for values in copied.values()]
-            lines.append(
-                [text, *found, *others] if rank == 0 else ["", *found, *[""] * len(others)]
+            before, after = (
+                ["" if rank else _shown(values[i]) for values in each.values()]
+                for each in (first, copied)
             )
-    show_table("", ["text", *best, *copied], lines, n_names=2)
+            lines.append([*before, *found, *after])
+    show_table("", [*first, *names, *copied], lines, n_names=len(first) + 1)
 
 
 def _shown(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import warnings
 from pathlib import Path
@@ -67,7 +68,10 @@ def command(
         listener = listen(host, port)
     except OSError as error:
         reason = (error.strerror or str(error)).partition(" (while")[0]
-        raise UsageError(f"--host {host} --port {port}: cannot listen there ({reason})") from error
+        advice = "; take another --port, or 0 for any" if error.errno == errno.EADDRINUSE else ""
+        raise UsageError(
+            f"--host {host} --port {port}: cannot listen there ({reason}){advice}"
+        ) from error
     if not is_loopback(host):
         warnings.warn(
             f"--host {host}: anyone who can reach this machine can use the models", stacklevel=1

@@ -45,7 +45,8 @@ def _find_column(path: Path, names: Sequence[str], wanted: str) -> str:
         return wanted
     if re.fullmatch(r"-?[0-9]{1,9}", wanted) and -len(names) <= int(wanted) < len(names):
         return names[int(wanted)]
-    raise DataFileError(f"{path}: has no column {wanted!r}; the columns are: {listed(names)}")
+    there = f"the columns are: {listed(names)}" if any(names) else "columns here have no names"
+    raise DataFileError(f"{path}: has no column {wanted!r}; {there}")
 
 
 def choose_columns(source: Source, kinds: Mapping[str, str], request: Request) -> None:

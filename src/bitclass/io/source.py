@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 _MAX_NAMES = 20
 _MAX_CHARACTERS = 300
 _PEEKED = 4096
+_COUNTED = " (rows are counted from 0)"
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,11 @@ class DataFileError(ValueError):
     Traceback (most recent call last):
     bitclass.io.source.DataFileError: absent.npy: no such file or folder
     """
+
+    def __init__(self, message: str) -> None:
+        if re.search(r"\brow \d", message) and _COUNTED not in message:
+            message += _COUNTED  # lines of a file and rows of a spreadsheet are counted otherwise
+        super().__init__(message)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ import pyarrow.json
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from bitclass._warn import warn
 from bitclass.io.columns import Request, choose_columns
 from bitclass.io.labels import TEXT, common_dtype, infer_dtype, label_dtype
 from bitclass.io.source import Batch, DataFileError, Source, listed, open_text, reading
@@ -286,11 +287,18 @@ class CsvSource(TableSource):
         return pa.schema(zip(names, kinds, strict=True))
 
     def _count_rows(self) -> int:
-        dtypes, n_rows = set(), 0
+        dtypes, n_rows, is_label = set(), 0, False
         for batch in self._stream({self.label or self._wanted[0]: pa.string()}):
             n_rows += batch.num_rows
             if self.label is not None:
-                dtypes.add(infer_dtype(pa.compute.unique(batch.column(0)).to_pylist()))
+                labels = pa.compute.unique(batch.column(0)).to_pylist()
+                dtypes.add(infer_dtype(labels))
+                is_label |= self.label in labels
+        if self._named and is_label:
+            warn(
+                f"{self.path}: {self.label!r} is the name of the label column, and also a label"
+                f"{self._advice}"
+            )
         if dtypes:
             self.label_dtype = common_dtype([*dtypes])
         return n_rows

@@ -354,6 +354,7 @@ class Service:
                 "features": served.model.n_features,
                 "extractor": getattr(served.extractor, "name", None),
                 "ngrams": served.model.text is not None,
+                "reject": served.model.reject,
             }
             for served in self._models.values()
         ]

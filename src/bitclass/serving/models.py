@@ -114,6 +114,7 @@ class ModelFiles(dict[str, ServedModel]):
                 print(f"{name}: the changed file is refused: {reason}", file=sys.stderr, flush=True)
                 reloaded.append((name, False))
             else:
+                print(f"{name}: the changed file is loaded", file=sys.stderr, flush=True)
                 reloaded.append((name, True))
         return reloaded
 

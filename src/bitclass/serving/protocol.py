@@ -291,6 +291,21 @@ def _outputs(request: dict[str, Any], parameters: dict[str, Any]) -> dict[str, b
 
 def _values(tensor: dict[str, Any], rest: memoryview, served: ServedModel, limits: Limits) -> Any:
     """Values of the input tensor; if it is binary, they are the `rest` of the body."""
+    try:
+        return _values_of(tensor, rest, served, limits)
+    except RequestError as error:
+        preferred = served.inputs[0]
+        if tensor["name"] == preferred:
+            raise
+        raise RequestError(
+            f"model {served.name} takes {preferred}, or rows of the features that it makes of "
+            f"them, but {error.detail}"
+        ) from None
+
+
+def _values_of(
+    tensor: dict[str, Any], rest: memoryview, served: ServedModel, limits: Limits
+) -> Any:
     kind, datatype, shape = tensor["name"], tensor.get("datatype"), tensor.get("shape")
     is_rows, most = kind == "rows", _max_rows(kind, limits)
     types = list(_TYPES) if is_rows else ["BYTES"]

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bitclass._native import thread_limit
 from bitclass._native.ngrams import Lengths, NgramFeatures, as_texts
-from bitclass.arrays import Features
+from bitclass.arrays import Features, are_texts
 from bitclass.checks import PARAMETER_CONSTRAINTS
 from bitclass.classifier import BinaryCodeClassifier
 from bitclass.embeddings import SentenceEmbeddings, recorded_embeddings
@@ -128,6 +128,23 @@ class TextClassifier(BinaryCodeClassifier):
         self.char_ngrams = char_ngrams
         self.word_ngrams = word_ngrams
         self.min_df = min_df
+
+    def predict(self, X: Texts, *, reject: float | None = None) -> NDArray[Any]:
+        """Predict the class of each text.
+
+        Parameters
+        ----------
+        X : iterable of n_samples str or bytes
+            A list or a column, not a single text.
+        reject : float in [0, 1], optional
+            Texts with a `typicality` below it get `unknown_label`; by default the parameter
+            `reject` of the estimator.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return super().predict(X, reject=reject)
 
     def explain(
         self, text: str | bytes, label: Any = None, n_ngrams: int = 10
@@ -255,9 +272,12 @@ class TextClassifier(BinaryCodeClassifier):
 
     @contextmanager
     def _predicting(self, X: Any) -> Iterator[tuple[PackedModel, Any]]:
-        model = self.solve().packed()
+        model, texts = self.solve().packed(), as_texts(X)
+        if texts and not are_texts(texts):
+            found = type(texts[0]).__name__
+            raise TypeError(f"texts: expected str or bytes, found {found} in text 0")
         with thread_limit(self.n_jobs):
-            yield model, as_texts(X)
+            yield model, texts
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

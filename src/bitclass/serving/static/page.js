@@ -165,13 +165,13 @@ async function ask(address, options) {
   return answer;
 }
 
-// The share of inputs of known classes that are rejected as of no known class.
+// The share of inputs of known classes that are rejected as of no known class, unless the model says.
 const REJECTED = 0.04;
 
 // The first line of an answer: the best class, and whether the input is of any known class.
 function verdict({ classes: [best], typicality }) {
   const label = `${best.label}, ${percent(best.probability)}`;
-  if (typicality === undefined || typicality >= REJECTED) return `Best class: ${label}.`;
+  if (typicality === undefined || typicality >= (model.reject || REJECTED)) return `Best class: ${label}.`;
   return `None of these: ${percent(1 - typicality)} of the known inputs fit better. Nearest class: ${label}.`;
 }
 
