@@ -52,7 +52,7 @@ _OUTLIER_SHARE = 0.9
 # Consecutive rows that judge a model together, and number of different keys of such runs.
 ROWS_PER_RUN, _RUN_KEYS = 10, 1 << 24
 # Classes whose means are compared at once.
-_CLASSES_AT_ONCE = 1024
+_CLASSES_AT_ONCE = _ROWS_AT_ONCE = 1024
 
 
 # -------------------------------------------------------------------------------------------------
@@ -853,12 +853,16 @@ class Collected:
         of_sums, of_pool = (
             _placed(np.searchsorted(classes, some), len(classes)) for some in (sums.classes, found)
         )
-        by_class = sp.diags_array(pool.weights) @ _placed(y, len(found)).T
+        by_class = sp.csr_array(sp.diags_array(pool.weights) @ _placed(y, len(found)).T)
         inverse, total_mass = 1.0 / np.maximum(masses, 1e-300), max(masses.sum(), 1e-300)
         if sums.wide:
-            X = sp.csr_array(pool.features(), dtype=np.float64)
-            mean_squares = (sums.squares + pool.weights @ X.power(2)) / total_mass
-            total = of_sums @ sums.feature_sums + of_pool @ (by_class.T @ X)
+            squares, total = sums.squares.copy(), of_sums @ sums.feature_sums
+            for start in range(0, len(pool), _ROWS_AT_ONCE):  # dense rows have many entries
+                some = slice(start, start + _ROWS_AT_ONCE)
+                X = sp.csr_array(pool.features(some), dtype=np.float64)
+                squares += pool.weights[some] @ X.power(2)
+                total = total + of_pool @ (by_class[some].T @ X)
+            mean_squares = squares / total_mass
             scales = sp.diags_array(1.0 / np.sqrt(np.maximum(mean_squares, 1e-300)))
             means = sp.csr_array(sp.diags_array(inverse) @ total @ scales)
             return np.asarray(means.power(3).sum(axis=1)).ravel()
