@@ -78,6 +78,13 @@ def test_biases_and_typicality_agree_exactly(tmp_path, rescore, size):
         np.testing.assert_allclose(found[3], expected.typicality, atol=1e-6)
 
 
+def test_a_warning_says_that_the_graph_does_not_reject(tmp_path):
+    X = np.random.default_rng(0).standard_normal((60, 5)) + 5 * np.arange(60)[:, None] // 10
+    model = BinaryCodeClassifier(24, reject=0.1).fit(X, np.arange(60) // 10).packed()
+    with pytest.warns(UserWarning, match="does not reject rows: .* typicality below 0.1"):
+        model.to_onnx(tmp_path / "model.onnx")
+
+
 def test_a_warning_says_that_the_extractor_is_missing(tmp_path):
     model = learned(*problem())
     model.summary["extractor"] = {"kind": "cnn"}

@@ -47,6 +47,12 @@ def save_onnx(model: PackedModel, path: str | os.PathLike[str], k: int) -> None:
             "not images or texts: the extractor, such as a network, is not in the graph",
             stacklevel=3,
         )
+    if model.reject:
+        warnings.warn(
+            f"the graph does not reject rows: those with an output typicality below {model.reject} "
+            "belong to no known class",
+            stacklevel=3,
+        )
     graph = _Graph()
     labels = _labels(model.classes)
     features = "X"
