@@ -446,10 +446,10 @@ class PackedModel:
         (n, k), best first, ``top_distances`` (n, k), int32 Hamming distances,
         ``top_probabilities`` (n, k), float32, and ``typicality`` (n,), float32, if the model has a
         table for it. It computes what `predict` (without rejecting) and `top_classes` do, in the
-        precision of the model; rows to be rejected are told by ``typicality``. Integer labels are int64,
-        floats double, all others strings. Non-finite rows are not detected. An extractor that
-        computed the features from images or texts, such as a network, is not part of the graph, nor
-        is `reject`, as warnings say.
+        precision of the model; rows to be rejected are told by ``typicality``. Integer labels are
+        int64, floats double, all others strings. Non-finite rows are not detected. An extractor
+        that computed the features from images or texts, such as a network, is not part of the
+        graph, nor is `reject`, as warnings say.
 
         Parameters
         ----------
