@@ -111,12 +111,18 @@ class ModelFiles(dict[str, ServedModel]):
                 self[name] = await asyncio.to_thread(self._load, name)
             except Exception as error:  # whatever it is, the old model can be served
                 reason = " ".join(str(error).split())
-                print(f"{name}: the changed file is refused: {reason}", file=sys.stderr, flush=True)
+                _log(f"{name}: the changed file is refused: {reason}")
                 reloaded.append((name, False))
             else:
-                print(f"{name}: the changed file is loaded", file=sys.stderr, flush=True)
+                _log(f"{name}: the changed file is loaded")
                 reloaded.append((name, True))
         return reloaded
+
+
+def _log(line: str) -> None:
+    """Write a line at once, so that those of several workers are not mixed."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def _signature(path: str) -> tuple[int, int, int] | None:
