@@ -128,7 +128,7 @@ def _sharpness_of_single_rows(closed: ClosedForm) -> float:
     and CNN features (15 to 22 nats; 0.7 to 1.5 standard deviations), and letters.
     """
     some = sample_rows(len(closed.weights), 1024)
-    F = closed.whitening.means[some] @ closed.Q.astype(np.float32) + closed.t.astype(np.float32)
+    F = _bit_scores(closed, closed.whitening.means[some])
     scores = np.tanh(F) @ closed.weights[some].astype(np.float32).T
     others = scores[~np.eye(len(some), dtype=bool)]
     exceeds = float(np.diag(scores).mean() - others.mean())
@@ -147,7 +147,7 @@ def _likely_sharpness(
     if y is None or A is None:
         y = random.integers(n_classes, size=512)
         A = closed.whitening.draw(y, random)
-    F = A @ closed.Q.astype(np.float32) + closed.t.astype(np.float32)
+    F = _bit_scores(closed, A)
     some = np.unique(np.concatenate([y, np.arange(0, n_classes, 1 + n_classes // 4096)]))
     weights = closed.weights[some].astype(np.float32)
     place = np.searchsorted(some, y)
@@ -158,12 +158,16 @@ def _likely_sharpness(
     return of_signs, of_tanh
 
 
+def _bit_scores(closed: ClosedForm, A: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scores F (m, r) of the bits of rows in whitened coordinates A (m, k)."""
+    return np.asarray(A @ closed.Q.astype(np.float32) + closed.t.astype(np.float32))
+
+
 def typical_score(closed: ClosedForm) -> float:
     """Mean of the best class scores of rows drawn from the sums."""
     random, n_classes = np.random.default_rng(0), len(closed.weights)
     A = closed.whitening.draw(random.integers(n_classes, size=512), random)
-    values = np.tanh(A @ closed.Q.astype(np.float32) + closed.t.astype(np.float32))
-    scores = values @ closed.weights.astype(np.float32).T + closed.bias
+    scores = np.tanh(_bit_scores(closed, A)) @ closed.weights.astype(np.float32).T + closed.bias
     return float(scores.max(axis=1).mean())
 
 

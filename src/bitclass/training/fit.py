@@ -411,7 +411,7 @@ def _part(settings: Settings, collected: Collected, is_judged: NDArray[np.bool_]
     mass = np.bincount(y, judged.weights, len(sums.classes))
     total, one_run = mass.sum(), ROWS_PER_RUN * judged.weights.mean() if len(judged) else 1.0
     shift = (sums.mass / sums.total * total + one_run) / (mass + one_run)
-    if not (isinstance(settings.prior, str) and settings.prior == "train"):
+    if settings.shifts_prior:
         shift *= prior / sums.mass * sums.total
     return _Part(sums, sample, judged, prior, judged.weights * shift[y])
 
@@ -472,7 +472,7 @@ def _effective_rows(settings: Settings, collected: Collected) -> float:
     """
     pool, mass = collected.pool, collected.masses()
     shift = np.ones(len(mass))
-    if not (isinstance(settings.prior, str) and settings.prior == "train"):
+    if settings.shifts_prior:
         present = mass > 0
         shift[present] = _prior(settings, mass[present]) / mass[present]
     weights = pool.weights * shift[np.searchsorted(collected.classes, pool.labels)]

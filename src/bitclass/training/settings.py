@@ -34,6 +34,11 @@ class Settings:
     learned_classes: int = 2048  # with more classes weights follow the class means
     span_rows: int = 2048  # up to so many rows, fewer than features, are solved for in their span
 
+    @property
+    def shifts_prior(self) -> bool:
+        """Whether classes have other shares where the model is used than in training."""
+        return not (isinstance(self.prior, str) and self.prior == "train")
+
     def quiet(self) -> Settings:
         """The same without progress."""
         return replace(self, callback=None, print_line=lambda line: None)
